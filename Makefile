@@ -1,0 +1,36 @@
+# Every target sets up what it needs in .venv first; nothing outside this directory is touched.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: run test check interop bench docs clean setup
+
+setup: $(VENV)/.installed
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Culver needs Python 3.11 or newer; call make PYTHON=...")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+run: setup ## Serve on 127.0.0.1:9092, data in ./culver-data
+	$(BIN)/culver serve
+
+test: setup ## Everything that needs only Python and PyPI
+	$(BIN)/python -m pytest -m 'not interop'
+
+check: setup ## Style, types, layers, tidiness
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -q tests/unit/test_tidy.py
+
+interop: setup ## Real Kafka, its Java tools, kcat: says what it skips and why
+	$(BIN)/python -m pytest -m interop
+
+bench: setup ## Culver and Apache Kafka on the same machine, one table
+	$(BIN)/python -m bench $(ARGS)
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
