@@ -1,0 +1,287 @@
+"""A real broker in a subprocess, for tests: ready in a fraction of a second, gone without a trace."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TypeAlias
+
+SettingValue: TypeAlias = str | int | float | bool
+READY_TIMEOUT_SECONDS = 30.0
+STOP_TIMEOUT_SECONDS = 10.0
+
+
+class BrokerFailed(Exception):
+    """The broker did not start, or did not stop, as it should; the message ends with its log."""
+
+
+class Broker:
+    """One broker process of its own, on a free port, with a data directory that goes away afterwards.
+
+    `topics` maps the names of topics to create to their partition counts. `config` holds broker
+    settings by their Kafka names. `data_dir` is used and kept when given; otherwise a temporary one is
+    made and removed. `arguments` are passed on to `culver serve` as they are.
+
+    The process dies with this one, however this one ends.
+    """
+
+    def __init__(
+        self,
+        topics: Mapping[str, int] | None = None,
+        config: Mapping[str, SettingValue] | None = None,
+        data_dir: str | os.PathLike[str] | None = None,
+        *,
+        listen: str = "127.0.0.1:0",
+        arguments: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+        ready_timeout_s: float = READY_TIMEOUT_SECONDS,
+    ) -> None:
+        self._topics = dict(topics or {})
+        self._config = {name: _setting_text(value) for name, value in (config or {}).items()}
+        self._given_data_dir = None if data_dir is None else Path(data_dir)
+        self._listen = listen
+        self._arguments = list(arguments)
+        self._environment = dict(environment or {})
+        self._ready_timeout_s = ready_timeout_s
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lifeline: int | None = None
+        self._workspace: Path | None = None
+        self._bootstrap_servers: str | None = None
+
+    # --- what a test asks for ---
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The address to give to a Kafka client, `host:port`. Stays the same across `restart()`."""
+        if self._bootstrap_servers is None:
+            raise BrokerFailed(
+                "the broker has not been started: use `with Broker() as broker`, or call start()"
+            )
+        return self._bootstrap_servers
+
+    @property
+    def pid(self) -> int:
+        """The process id of the running broker."""
+        if self._process is None:
+            raise BrokerFailed("the broker is not running")
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        """Whether the process is alive."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def data_dir(self) -> Path:
+        """Where the broker keeps its logs."""
+        if self._given_data_dir is not None:
+            return self._given_data_dir
+        if self._workspace is None:
+            raise BrokerFailed("the broker has no data directory before start() and after the `with` block")
+        return self._workspace / "data"
+
+    @property
+    def log_text(self) -> str:
+        """What the broker wrote to stderr so far, over all its restarts."""
+        if self._workspace is None:
+            return ""
+        return (self._workspace / "broker.log").read_text(errors="replace")
+
+    def create_topic(
+        self, name: str, partitions: int = 1, config: Mapping[str, SettingValue] | None = None
+    ) -> None:
+        """Create one topic; raises culver.errors.KafkaError when the broker refuses it."""
+        settings = {key: _setting_text(value) for key, value in (config or {}).items()}
+        self._create_topics({name: partitions}, settings)
+
+    # --- its life ---
+
+    def start(self) -> Broker:
+        """Start the process, wait until it is ready, create the topics. A failure leaves nothing running."""
+        if self._process is not None:
+            raise BrokerFailed("the broker is already running")
+        first_start = self._bootstrap_servers is None
+        if self._workspace is None:
+            self._workspace = Path(tempfile.mkdtemp(prefix="culver-test-"))
+            (self._workspace / "broker.log").touch()
+        try:
+            self._spawn()
+            self._bootstrap_servers = self._wait_until_ready()
+            if first_start and self._topics:
+                self._create_topics(self._topics)
+        except BaseException:
+            self._end(signal.SIGKILL)
+            if first_start:
+                self._remove_workspace()
+            raise
+        return self
+
+    def stop(self, timeout_s: float = STOP_TIMEOUT_SECONDS) -> None:
+        """Ask the broker to end (SIGTERM) and insist on a clean exit. The data stays."""
+        if self._process is None:
+            return
+        process = self._process
+        process.send_signal(signal.SIGTERM)
+        try:
+            exit_code = process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self._end(signal.SIGKILL)
+            raise BrokerFailed(
+                self._with_log(f"the broker had not ended {timeout_s:g} s after SIGTERM")
+            ) from None
+        self._end(None)
+        if exit_code != 0:
+            raise BrokerFailed(self._with_log(f"the broker ended with exit code {exit_code}"))
+
+    def kill(self) -> None:
+        """End the broker at once (SIGKILL), as a crash would."""
+        self._end(signal.SIGKILL)
+
+    def restart(self) -> None:
+        """Stop the broker if it runs, then start it again on the same port and data directory."""
+        self.stop()
+        self.start()
+
+    def close(self) -> None:
+        """Stop the broker and remove what it left on the disk."""
+        try:
+            self.stop()
+        finally:
+            self._remove_workspace()
+
+    def __enter__(self) -> Broker:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+            return
+        # The test has failed already: a broker that also ends badly must not hide why.
+        with contextlib.suppress(BrokerFailed):
+            self.close()
+
+    def _create_topics(
+        self, partitions_by_topic: Mapping[str, int], config: Mapping[str, str] | None = None
+    ) -> None:
+        # Imported late: the codecs are no concern of a pytest run that starts no broker.
+        from culver.testing.topics import create_topics
+
+        create_topics(self.bootstrap_servers, partitions_by_topic, config)
+
+    # --- the process ---
+
+    def _command(self) -> list[str]:
+        listen = self._bootstrap_servers or self._listen
+        command = [
+            sys.executable,
+            "-m",
+            "culver",
+            "serve",
+            "--listen",
+            listen,
+            "--data-dir",
+            str(self.data_dir),
+        ]
+        for name, value in self._config.items():
+            command += ["--set", f"{name}={value}"]
+        return command + self._arguments
+
+    def _spawn(self) -> None:
+        assert self._workspace is not None
+        lifeline_read, lifeline_write = os.pipe()
+        try:
+            with open(self._workspace / "broker.log", "ab") as log:
+                process = subprocess.Popen(
+                    self._command(),
+                    stdin=lifeline_read,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    env=os.environ | {"PYTHONUNBUFFERED": "1"} | self._environment,
+                    # A Ctrl-C at the terminal is for the tests; the broker is stopped by them.
+                    start_new_session=True,
+                )
+            self._process = process
+            _kill_when_closed(lifeline_read, process.pid)
+        except BaseException:
+            os.close(lifeline_write)
+            raise
+        finally:
+            os.close(lifeline_read)
+        self._lifeline = lifeline_write
+
+    def _wait_until_ready(self) -> str:
+        """Read stdout up to the line `ready HOST:PORT ...` and return the address."""
+        assert self._process is not None
+        assert self._process.stdout is not None
+        descriptor = self._process.stdout.fileno()
+        deadline = time.monotonic() + self._ready_timeout_s
+        output = b""
+        while True:
+            readable, _, _ = select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))
+            if not readable:
+                raise BrokerFailed(
+                    self._with_log(f"the broker was not ready after {self._ready_timeout_s:g} s")
+                )
+            chunk = os.read(descriptor, 4096)
+            if not chunk:
+                exit_code = self._process.wait()
+                raise BrokerFailed(self._with_log(f"the broker ended at start with exit code {exit_code}"))
+            output += chunk
+            for line in output.split(b"\n")[:-1]:
+                words = line.decode(errors="replace").split()
+                if len(words) >= 2 and words[0] == "ready":
+                    return words[1]
+
+    def _end(self, send: signal.Signals | None) -> None:
+        """Send the signal, reap the process, close its pipes."""
+        if self._process is not None:
+            if send is not None:
+                self._process.send_signal(send)
+            self._process.wait()
+            if self._process.stdout is not None:
+                self._process.stdout.close()
+            self._process = None
+        if self._lifeline is not None:
+            os.close(self._lifeline)
+            self._lifeline = None
+
+    def _remove_workspace(self) -> None:
+        if self._workspace is not None:
+            shutil.rmtree(self._workspace, ignore_errors=True)
+            self._workspace = None
+
+    def _with_log(self, message: str) -> str:
+        log = self.log_text.strip()
+        return f"{message}; its log:\n{log}" if log else f"{message}; it logged nothing"
+
+
+def _setting_text(value: SettingValue) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _kill_when_closed(read_end: int, pid: int) -> None:
+    """Have the kernel kill `pid` when the last write end of this pipe is closed: when we end, however we end.
+
+    The signal belongs to the open pipe, which the child holds as its stdin, so it needs no thread and no
+    help from the child, and unlike PR_SET_PDEATHSIG does not fire when merely the starting thread ends.
+    """
+    set_signal = getattr(fcntl, "F_SETSIG", None)
+    if set_signal is None:  # not Linux: stop() and close() still end it
+        return
+    fcntl.fcntl(read_end, fcntl.F_SETOWN, pid)
+    fcntl.fcntl(read_end, set_signal, signal.SIGKILL)
+    flags = fcntl.fcntl(read_end, fcntl.F_GETFL)
+    fcntl.fcntl(read_end, fcntl.F_SETFL, flags | os.O_ASYNC)
