@@ -1,0 +1,51 @@
+"""Which names topics may have, and when two names are too close to live side by side."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from culver.errors import ErrorCode, KafkaError
+
+MAX_NAME_LENGTH = 249
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)
+
+GROUP_OFFSETS_TOPIC = "__consumer_offsets"
+TRANSACTION_STATE_TOPIC = "__transaction_state"
+INTERNAL_TOPICS = frozenset({GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC})
+
+
+def is_valid_topic_name(name: str) -> bool:
+    """Whether `name` may become part of a path: a partition's directory carries it."""
+    return len(name) <= MAX_NAME_LENGTH and name not in (".", "..") and _LEGAL.fullmatch(name) is not None
+
+
+def validate_topic_name(name: str) -> None:
+    """Raise INVALID_TOPIC_EXCEPTION, with the reason, for a name that no topic may have."""
+    if is_valid_topic_name(name):
+        return
+    if not name:
+        reason = "the empty string is not allowed"
+    elif name in (".", ".."):
+        reason = "'.' or '..' is not allowed"
+    elif len(name) > MAX_NAME_LENGTH:
+        reason = f"the length of '{name}' is longer than the max allowed length {MAX_NAME_LENGTH}"
+    else:
+        reason = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
+    raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {reason}")
+
+
+def collision_key(name: str) -> str:
+    """Names with the same key collide: metric names turn '.' into '_', so a.b and a_b would be one."""
+    return name.replace(".", "_")
+
+
+def colliding_topic(name: str, existing: Iterable[str]) -> str | None:
+    """Another topic whose name differs from `name` only by '.' against '_', if there is one."""
+    if "." not in name and "_" not in name:
+        return None
+    key = collision_key(name)
+    for other in existing:
+        if other != name and len(other) == len(name) and collision_key(other) == key:
+            return other
+    return None
