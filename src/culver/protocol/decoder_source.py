@@ -46,8 +46,6 @@ class _DecoderWriter(SourceWriter):
         with self.block("def decode(b, p):"):
             with self.block("try:"):
                 self.line("end = len(b)")
-                with self.block("if p < 0:"):
-                    self._refuse("a position before the buffer")
                 result = self._message(self.message, "")
                 self.line(f"return {result}, p")
             with self.block("except (IndexError, StructError, UnicodeDecodeError) as error:"):

@@ -57,8 +57,13 @@ class _EncoderWriter(SourceWriter):
         """Packs what has gathered, and after it `length` as one value of struct code `code`."""
         run = [*self._run, (length, code)] if code else self._run
         self._run = []
-        if run:
-            pack = self.struct_method("".join(c for _, c in run), "pack")
+        codes = "".join(c for _, c in run)
+        if codes == "B":
+            self.line(f"{self._buffer}.append({length})")
+        elif codes and not codes.strip("x"):
+            self.line(f"{self._buffer} += {bytes(len(codes))!r}")
+        elif run:
+            pack = self.struct_method(codes, "pack")
             self.line(f"{self._buffer} += {pack}({', '.join(e for e, c in run if c != 'x')})")
 
     def _flush_with_length(self, field: Field, length: str) -> None:

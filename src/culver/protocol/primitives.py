@@ -16,14 +16,13 @@ ZERO_UUID = bytes(16)
 # Kafka refuses strings that an int16 length could not hold, in the compact encoding as well.
 STRING_LENGTH_MAX = 0x7FFF
 
-_UVARINT_BYTES_MAX = 5
-_UINT32_MAX = 0xFFFFFFFF
-
 
 def uvarint(value: int) -> bytes:
     """The unsigned varint encoding of `value`."""
     if value < 0x80:
         return bytes((value,))
+    if value < 0x4000:
+        return bytes((value & 0x7F | 0x80, value >> 7))
     encoded = bytearray()
     while value >= 0x80:
         encoded.append(value & 0x7F | 0x80)
@@ -44,17 +43,26 @@ def read_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
 
 
 def finish_uvarint(buffer: Buffer, position: int, first: int) -> tuple[int, int]:
-    """Goes on with a varint whose first byte, already consumed, had its continuation bit set."""
-    value = first & 0x7F
-    for index in range(1, _UVARINT_BYTES_MAX):
-        byte = buffer[position]
-        position += 1
-        value |= (byte & 0x7F) << (7 * index)
-        if byte < 0x80:
-            if value > _UINT32_MAX:
-                raise MalformedRequest("varint does not fit into 32 bits")
-            return value, position
-    raise MalformedRequest("varint of more than 5 bytes")
+    """Goes on with a varint whose first byte, already consumed, had its continuation bit set.
+
+    Hot, so without a loop: most batches of records are longer than one byte can say.
+    """
+    byte = buffer[position]
+    value = first & 0x7F | (byte & 0x7F) << 7
+    if byte < 0x80:
+        return value, position + 1
+    byte = buffer[position + 1]
+    value |= (byte & 0x7F) << 14
+    if byte < 0x80:
+        return value, position + 2
+    byte = buffer[position + 2]
+    value |= (byte & 0x7F) << 21
+    if byte < 0x80:
+        return value, position + 3
+    byte = buffer[position + 3]
+    if byte > 0x0F:
+        raise MalformedRequest("varint does not fit into 32 bits")
+    return value | byte << 28, position + 4
 
 
 def skip_tagged_fields(buffer: Buffer, position: int, count: int) -> int:
