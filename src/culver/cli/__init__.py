@@ -1,0 +1,1 @@
+"""The command `culver`: serve, and everything one does with a running broker from a shell."""
