@@ -52,7 +52,7 @@ class Logger:
             self._write(logging.ERROR, event, fields)
 
     def exception(self, event: str, /, **fields: object) -> None:
-        """An error with the exception being handled: its text, and its traceback folded into the same line."""
+        """An error with the exception being handled: its text, and its traceback in the same line."""
         if self._logger.isEnabledFor(logging.ERROR):
             self._write(logging.ERROR, event, fields, traceback=True)
 
@@ -71,7 +71,7 @@ def get_logger(name: str) -> Logger:
 
 
 def configure_logging(level: str = "warning", form: str = "text", stream: TextIO | None = None) -> None:
-    """Send log lines to `stream`, standard error by default. Called again, it replaces what it set up before."""
+    """Send log lines to `stream`, standard error by default. Called again, it starts afresh."""
     if level not in LEVELS:
         raise ValueError(f"there is no log level {level!r}; choose one of {', '.join(LEVELS)}")
     if form not in FORMATS:

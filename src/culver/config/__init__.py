@@ -1,0 +1,18 @@
+"""Settings of brokers and topics: declared, checked, loaded, described, changed and documented."""
+
+from culver.config.broker import BrokerConfig, parse_address
+from culver.config.setting import ConfigType, Setting, Settings
+from culver.config.sources import environment_name, load_broker_config
+from culver.config.topic import TopicConfig, validate_topic_setting
+
+__all__ = [
+    "BrokerConfig",
+    "ConfigType",
+    "Setting",
+    "Settings",
+    "TopicConfig",
+    "environment_name",
+    "load_broker_config",
+    "parse_address",
+    "validate_topic_setting",
+]

@@ -1,0 +1,432 @@
+"""The settings of a broker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Self
+
+from culver.config.setting import (
+    INT_MAX,
+    LONG_MAX,
+    Section,
+    Settings,
+    boolean,
+    double,
+    integer,
+    long,
+    short,
+    string,
+    strings,
+)
+
+MIB = 1 << 20
+GIB = 1 << 30
+MINUTE_MS = 60_000
+HOUR_MS = 60 * MINUTE_MS
+DAY_MS = 24 * HOUR_MS
+
+CLEANUP_POLICIES = ("compact", "delete")
+COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
+TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
+FLUSH_MODES = ("always", "replicated", "os")
+
+_DOUBLE_MAX = 1.7976931348623157e308
+_NOTHING: Mapping[str, str] = {}
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """HOST:PORT as (host, port). An IPv6 address stands in brackets. ValueError says what is wrong."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise ValueError(f"{text!r} is not HOST:PORT with a port from 0 to 65535")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise ValueError(f"{text!r}: write an IPv6 address in brackets, such as [::1]:{port}")
+    return host, int(port)
+
+
+def _address_fault(text: str) -> str | None:
+    try:
+        parse_address(text)
+    except ValueError as fault:
+        return str(fault)
+    return None
+
+
+def _advertised_fault(text: str) -> str | None:
+    fault = _address_fault(text)
+    if fault is None and not parse_address(text)[0]:
+        fault = f"{text!r} has no host; clients need one to connect to"
+    return fault
+
+
+def _nonempty(text: str) -> str | None:
+    return None if text else "it must not be empty"
+
+
+class BrokerConfig(Settings):
+    """What a broker was told, and Kafka's defaults for the rest.
+
+    `static` holds the texts given at the start (file, environment, command line), `dynamic_default` and
+    `dynamic` those set while running, for every broker and for this one. The attributes are the outcome.
+    """
+
+    static: Mapping[str, str] = _NOTHING
+    dynamic_default: Mapping[str, str] = _NOTHING
+    dynamic: Mapping[str, str] = _NOTHING
+
+    _identity = Section("Identity and storage")
+
+    node_id: int = integer(
+        default=1,
+        minimum=0,
+        doc="The broker's number, which clients see in metadata. `broker.id` is the same setting.",
+    )
+    broker_rack: str | None = string(
+        default=None, doc="Where the broker stands: a rack, a host, a zone. Replicas prefer different ones."
+    )
+    data_dir: str = string(
+        default="./culver-data",
+        check=_nonempty,
+        doc="The directory with the logs and the broker's own state. One broker at a time may use it.",
+    )
+    log_level: str = string(
+        default="warning",
+        choices=("debug", "info", "warning", "error"),
+        doc="The least important events that are written to standard error.",
+    )
+    log_format: str = string(
+        default="text",
+        choices=("text", "json"),
+        doc="One line of `key=value` for each event, or one JSON object.",
+    )
+
+    _network = Section("Connections and limits")
+
+    listen: str = string(
+        default="127.0.0.1:9092",
+        check=_address_fault,
+        doc="The address to accept clients on, as HOST:PORT. Port 0: a free one. An empty host: all.",
+    )
+    advertise: str | None = string(
+        default=None,
+        check=_advertised_fault,
+        doc="The address clients are told to connect to, as HOST:PORT. Not set: the one it listens on.",
+    )
+    max_connections: int = integer(
+        default=INT_MAX, minimum=0, doc="Connections open at a time. Further ones are closed at once."
+    )
+    connections_max_idle_ms: int = long(
+        default=600_000, doc="A connection on which nothing happens for this long is closed."
+    )
+    socket_request_max_bytes: int = integer(
+        default=100 * MIB,
+        minimum=1,
+        doc="The largest request. A client that announces more is disconnected before it is read.",
+    )
+    queued_max_request_bytes: int = long(
+        default=256 * MIB,
+        minimum=-1,
+        doc="Memory for requests that have arrived in part, over all connections; beyond it, reading waits. "
+        "-1: twice `socket.request.max.bytes`.",
+    )
+    max_decompressed_bytes: int = integer(
+        default=100 * MIB,
+        minimum=1,
+        doc="The most that the records of one batch may take when decompressed. A batch that would take more "
+        "is refused without being unpacked further.",
+    )
+    max_incremental_fetch_session_cache_slots: int = integer(
+        default=1000,
+        minimum=0,
+        doc="Incremental fetch sessions kept at a time. A consumer without one repeats its whole list.",
+    )
+    fetch_max_bytes: int = integer(
+        default=55 * MIB,
+        minimum=1024,
+        doc="The most record bytes in one fetch answer, whatever is asked for.",
+    )
+
+    _topics = Section("Topics")
+
+    auto_create_topics_enable: bool = boolean(
+        default=True, doc="Create a topic when a client asks for the metadata of one that is not there."
+    )
+    num_partitions: int = integer(
+        default=1, minimum=1, doc="Partitions of a topic that is created without saying how many."
+    )
+    default_replication_factor: int = integer(
+        default=1, minimum=1, doc="Replicas of each partition where the topic's creator does not say."
+    )
+    delete_topic_enable: bool = boolean(default=True, doc="Whether topics may be deleted.")
+
+    _durability = Section("Durability")
+
+    culver_flush: str = string(
+        name="culver.flush",
+        default="replicated",
+        choices=FLUSH_MODES,
+        dynamic=True,
+        doc="When an acknowledged write is on disk. `always`: before any acknowledgement. `replicated`: "
+        "before one to acks=all, unless other in-sync replicas hold the record. `os`: when the system gets "
+        "round to it.",
+    )
+    log_flush_interval_messages: int = long(
+        default=LONG_MAX, minimum=1, dynamic=True, doc="For topics that do not set `flush.messages`."
+    )
+    log_flush_interval_ms: int | None = long(
+        default=None,
+        minimum=0,
+        dynamic=True,
+        doc="For topics that do not set `flush.ms`. Not set: `log.flush.scheduler.interval.ms`.",
+    )
+    log_flush_scheduler_interval_ms: int = long(
+        default=LONG_MAX, minimum=0, doc="How often to look for logs that are due to be flushed by time."
+    )
+    log_flush_offset_checkpoint_interval_ms: int = integer(
+        default=MINUTE_MS,
+        minimum=0,
+        doc="How often to note how far each log is known to be on disk. After a crash the rest is checked.",
+    )
+    min_insync_replicas: int = integer(
+        default=1, minimum=1, dynamic=True, doc="For topics that do not set `min.insync.replicas`."
+    )
+    unclean_leader_election_enable: bool = boolean(
+        default=False, dynamic=True, doc="For topics that do not set `unclean.leader.election.enable`."
+    )
+
+    _segments = Section("Segments and indexes")
+
+    log_segment_bytes: int = integer(
+        default=GIB, minimum=MIB, dynamic=True, doc="For topics that do not set `segment.bytes`."
+    )
+    log_roll_ms: int | None = long(
+        default=None,
+        minimum=1,
+        dynamic=True,
+        doc="For topics that do not set `segment.ms`. Not set: `log.roll.hours`.",
+    )
+    log_roll_hours: int = integer(
+        default=168, minimum=1, doc="Like `log.roll.ms`, in hours, and used when that is not set."
+    )
+    log_roll_jitter_ms: int | None = long(
+        default=None,
+        minimum=0,
+        dynamic=True,
+        doc="For topics that do not set `segment.jitter.ms`. Not set: `log.roll.jitter.hours`.",
+    )
+    log_roll_jitter_hours: int = integer(
+        default=0, minimum=0, doc="Like `log.roll.jitter.ms`, in hours, and used when that is not set."
+    )
+    log_index_interval_bytes: int = integer(
+        default=4096, minimum=0, dynamic=True, doc="For topics that do not set `index.interval.bytes`."
+    )
+    log_index_size_max_bytes: int = integer(
+        default=10 * MIB, minimum=4, dynamic=True, doc="For topics that do not set `segment.index.bytes`."
+    )
+    log_preallocate: bool = boolean(
+        default=False, dynamic=True, doc="For topics that do not set `preallocate`."
+    )
+    log_segment_delete_delay_ms: int = long(
+        default=MINUTE_MS, minimum=0, dynamic=True, doc="For topics that do not set `file.delete.delay.ms`."
+    )
+
+    _retention = Section("Retention")
+
+    log_cleanup_policy: frozenset[str] = strings(
+        default=frozenset({"delete"}),
+        choices=CLEANUP_POLICIES,
+        dynamic=True,
+        doc="For topics that do not set `cleanup.policy`.",
+    )
+    log_retention_ms: int | None = long(
+        default=None,
+        minimum=-1,
+        dynamic=True,
+        doc="For topics that do not set `retention.ms`. Not set: `log.retention.minutes`.",
+    )
+    log_retention_minutes: int | None = integer(
+        default=None,
+        doc="Like `log.retention.ms`, in minutes, and used when that is not set. Not set: the hours.",
+    )
+    log_retention_hours: int = integer(
+        default=168, doc="Like `log.retention.ms`, in hours, and used when neither of the others is set."
+    )
+    log_retention_bytes: int = long(
+        default=-1, dynamic=True, doc="For topics that do not set `retention.bytes`."
+    )
+    log_retention_check_interval_ms: int = long(
+        default=5 * MINUTE_MS, minimum=1, doc="How often to look for segments that retention lets go."
+    )
+    log_local_retention_ms: int = long(
+        default=-2, minimum=-2, dynamic=True, doc="For topics that do not set `local.retention.ms`."
+    )
+    log_local_retention_bytes: int = long(
+        default=-2, minimum=-2, dynamic=True, doc="For topics that do not set `local.retention.bytes`."
+    )
+
+    _compaction = Section("Compaction")
+
+    log_cleaner_enable: bool = boolean(default=True, doc="Whether topics with `cleanup.policy=compact` are.")
+    log_cleaner_backoff_ms: int = long(
+        default=15_000, minimum=0, doc="How long to wait when no log has enough to compact."
+    )
+    log_cleaner_dedupe_buffer_size: int = long(
+        default=128 * MIB,
+        minimum=MIB,
+        doc="Memory for the keys of one compaction, in bytes. With more keys, it takes several runs.",
+    )
+    log_cleaner_io_max_bytes_per_second: float = double(
+        default=_DOUBLE_MAX, minimum=1, doc="The most that compaction reads and writes in a second."
+    )
+    log_cleaner_min_cleanable_ratio: float = double(
+        default=0.5,
+        minimum=0,
+        maximum=1,
+        dynamic=True,
+        doc="For topics that do not set `min.cleanable.dirty.ratio`.",
+    )
+    log_cleaner_delete_retention_ms: int = long(
+        default=DAY_MS, minimum=0, dynamic=True, doc="For topics that do not set `delete.retention.ms`."
+    )
+    log_cleaner_min_compaction_lag_ms: int = long(
+        default=0, minimum=0, dynamic=True, doc="For topics that do not set `min.compaction.lag.ms`."
+    )
+    log_cleaner_max_compaction_lag_ms: int = long(
+        default=LONG_MAX, minimum=1, dynamic=True, doc="For topics that do not set `max.compaction.lag.ms`."
+    )
+
+    _records = Section("Records")
+
+    message_max_bytes: int = integer(
+        default=MIB + 12, minimum=0, dynamic=True, doc="For topics that do not set `max.message.bytes`."
+    )
+    log_message_timestamp_type: str = string(
+        default="CreateTime",
+        choices=TIMESTAMP_TYPES,
+        dynamic=True,
+        doc="For topics that do not set `message.timestamp.type`.",
+    )
+    log_message_timestamp_before_max_ms: int = long(
+        default=LONG_MAX,
+        minimum=0,
+        dynamic=True,
+        doc="For topics that do not set `message.timestamp.before.max.ms`.",
+    )
+    log_message_timestamp_after_max_ms: int = long(
+        default=HOUR_MS,
+        minimum=0,
+        dynamic=True,
+        doc="For topics that do not set `message.timestamp.after.max.ms`.",
+    )
+    compression_type: str = string(
+        default="producer",
+        choices=COMPRESSION_TYPES,
+        dynamic=True,
+        doc="For topics that do not set `compression.type`.",
+    )
+    compression_gzip_level: int = integer(
+        default=-1,
+        minimum=1,
+        maximum=9,
+        also=-1,
+        dynamic=True,
+        doc="For topics that do not set `compression.gzip.level`.",
+    )
+    compression_lz4_level: int = integer(
+        default=9,
+        minimum=1,
+        maximum=17,
+        dynamic=True,
+        doc="For topics that do not set `compression.lz4.level`.",
+    )
+    compression_zstd_level: int = integer(
+        default=3,
+        minimum=-131072,
+        maximum=22,
+        dynamic=True,
+        doc="For topics that do not set `compression.zstd.level`.",
+    )
+
+    _groups = Section("Groups and committed offsets")
+
+    group_min_session_timeout_ms: int = integer(
+        default=6_000, minimum=0, doc="The shortest session timeout a member may ask for."
+    )
+    group_max_session_timeout_ms: int = integer(
+        default=1_800_000, minimum=0, doc="The longest session timeout a member may ask for."
+    )
+    group_initial_rebalance_delay_ms: int = integer(
+        default=3_000,
+        minimum=0,
+        doc="How long an empty group waits for more members after the first, to spare them a rebalance each.",
+    )
+    group_max_size: int = integer(default=INT_MAX, minimum=1, doc="Members that a group may have.")
+    offset_metadata_max_bytes: int = integer(
+        default=4096, minimum=0, doc="The longest text a client may store with a committed offset."
+    )
+    offsets_commit_timeout_ms: int = integer(
+        default=5_000, minimum=1, doc="How long a commit may wait to be stored and replicated."
+    )
+    offsets_retention_minutes: int = integer(
+        default=10_080,
+        minimum=1,
+        doc="How long committed offsets outlive the last member of their group, or the last commit of a "
+        "consumer without one.",
+    )
+    offsets_retention_check_interval_ms: int = long(
+        default=600_000, minimum=1, doc="How often to look for committed offsets that have expired."
+    )
+    offsets_topic_num_partitions: int = integer(
+        default=50,
+        minimum=1,
+        doc="Partitions of the internal topic `__consumer_offsets`. Fixed once the topic is there.",
+    )
+    offsets_topic_replication_factor: int = short(
+        default=3,
+        minimum=1,
+        doc="Replicas of the internal topic `__consumer_offsets`; as many as there are brokers, if fewer.",
+    )
+    offsets_topic_segment_bytes: int = integer(
+        default=100 * MIB,
+        minimum=1,
+        doc="Segment size of the internal topic `__consumer_offsets`. Small, so that it starts quickly.",
+    )
+
+    _producers = Section("Producers")
+
+    producer_id_expiration_ms: int = integer(
+        default=DAY_MS,
+        minimum=1,
+        doc="How long a partition remembers an idempotent producer that has stopped writing.",
+    )
+    producer_id_expiration_check_interval_ms: int = integer(
+        default=600_000, minimum=1, doc="How often to look for producers to forget."
+    )
+    transactional_id_expiration_ms: int = integer(
+        default=7 * DAY_MS, minimum=1, doc="How long a transactional id is remembered when it is not used."
+    )
+    transaction_max_timeout_ms: int = integer(
+        default=900_000, minimum=1, doc="The longest transaction timeout a producer may ask for."
+    )
+
+    @property
+    def broker_id(self) -> int:
+        """The older name of `node_id`."""
+        return self.node_id
+
+    @classmethod
+    def from_text(cls, static: Mapping[str, str]) -> Self:
+        """A configuration from checked names and texts; ConfigError for a value that cannot be used."""
+        return cls(static=dict(static)).with_dynamic({}, {})
+
+    def with_dynamic(self, dynamic_default: Mapping[str, str], dynamic: Mapping[str, str]) -> Self:
+        """The same broker with other run-time settings: `dynamic` wins, then `dynamic_default`."""
+        texts = {**self.static, **dynamic_default, **dynamic}
+        values = {
+            self.settings[name].attribute: self.settings[name].parse(text) for name, text in texts.items()
+        }
+        return type(self)(
+            static=self.static, dynamic_default=dict(dynamic_default), dynamic=dict(dynamic), **values
+        )
