@@ -1,0 +1,427 @@
+"""The group coordinator: every group of every partition of the offsets topic that this broker leads.
+
+It does no I/O. A handler takes a request and returns effects: replies to send, records to append. Time comes
+in as `now_ms`, a clock that never goes back; timestamps that outlive the process come from the wall clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import lru_cache, partial
+
+from culver.core.group import ClassicGroup, GroupState
+from culver.core.group_admin import delete_groups, describe_error, describe_group, list_groups
+from culver.core.group_effects import Append, Effects, Gather, Reply, RequestContext, Token
+from culver.core.group_join import JoinRequests
+from culver.core.group_membership import MemberRequests
+from culver.core.group_offset_fetch import fetch_group, fetch_response, group_error, requested_groups
+from culver.core.group_offsets import OffsetRequests, commit_error
+from culver.core.group_parking import ParkedRequests
+from culver.core.group_partition import GroupPartition
+from culver.core.group_rebalance import Rebalance, join_error, sync_error
+from culver.core.group_records import decode_change, decode_group_value
+from culver.core.group_settings import GroupSettings, Topics
+from culver.core.group_timers import Timer, TimerQueue
+from culver.errors import ErrorCode
+from culver.protocol.messages.delete_groups import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+)
+from culver.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from culver.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from culver.protocol.messages.join_group import JoinGroupRequest
+from culver.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from culver.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from culver.protocol.messages.offset_commit import OffsetCommitRequest
+from culver.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from culver.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponseGroup,
+)
+from culver.protocol.messages.sync_group import SyncGroupRequest
+
+# A group id goes into record keys with a 16-bit length.
+_MAX_GROUP_ID_BYTES = 32_767
+
+
+def partition_for_group(group_id: str, partition_count: int) -> int:
+    """The partition that holds a group: Java's String.hashCode, as every Kafka broker computes it."""
+    units = group_id.encode("utf-16-be", "surrogatepass")
+    code = 0
+    for i in range(0, len(units), 2):
+        code = (31 * code + (units[i] << 8 | units[i + 1])) & 0xFFFFFFFF
+    if code >= 0x80000000:
+        code = 0x100000000 - code
+    # The smallest int has no positive counterpart in Java; Kafka takes 0 for it.
+    return 0 if code == 0x80000000 else code % partition_count
+
+
+class _Shard:
+    """One partition with everything that works on it."""
+
+    def __init__(self, coordinator: GroupCoordinator, number: int) -> None:
+        self.partition = GroupPartition(number)
+        self.rebalance = Rebalance(
+            self.partition,
+            coordinator.settings,
+            coordinator.timers,
+            coordinator.parked,
+            coordinator.wall_clock_ms,
+        )
+        self.joins = JoinRequests(self.rebalance, coordinator.new_member_id)
+        self.members = MemberRequests(self.rebalance)
+        self.offsets = OffsetRequests(self.rebalance, coordinator.topics)
+        self.expiry_timer = Timer()
+
+
+class GroupCoordinator:
+    """Answers the requests of classic groups.
+
+    Partitions come and go: `load_begin`, `replay` for each record in its log, `load_done`; `unload` when
+    another broker takes over. While a partition loads, requests for its groups hear
+    COORDINATOR_LOAD_IN_PROGRESS; without it, NOT_COORDINATOR.
+
+    `new_member_id(stem)` makes an id that no one else has, starting with the stem.
+    """
+
+    def __init__(
+        self,
+        settings: GroupSettings,
+        topics: Topics,
+        new_member_id: Callable[[str], str],
+        wall_clock_ms: Callable[[], int],
+    ) -> None:
+        self.settings = settings
+        self.topics = topics
+        self.new_member_id = new_member_id
+        self.wall_clock_ms = wall_clock_ms
+        self.timers = TimerQueue()
+        self.parked = ParkedRequests()
+        self._shards: dict[int, _Shard] = {}
+        count = settings.offsets_topic_num_partitions
+        # Hashing a name takes longer than answering a heartbeat.
+        self._cached_partition = lru_cache(maxsize=16_384)(
+            partial(partition_for_group, partition_count=count)
+        )
+
+    def partition_for(self, group_id: str) -> int:
+        """The partition of the offsets topic that holds a group. Hot."""
+        if len(group_id) > 255:
+            # Nobody's real group; kept out of the cache, which must stay small.
+            return partition_for_group(group_id, self.settings.offsets_topic_num_partitions)
+        return self._cached_partition(group_id)
+
+    # --- partitions ---
+
+    def load_begin(self, partition: int) -> None:
+        """This broker now leads the partition and is about to read its log."""
+        assert partition not in self._shards, f"partition {partition} is loaded already"
+        self._shards[partition] = _Shard(self, partition)
+
+    def replay(self, partition: int, key: bytes, value: bytes | None) -> None:
+        """One record of a partition that is being loaded. Raises MalformedRequest if it cannot be read."""
+        shard = self._shards[partition]
+        assert shard.partition.loading
+        change = decode_change(key, value)
+        if change is not None:
+            shard.partition.replay(change)
+
+    def load_done(self, partition: int, now_ms: float) -> Effects:
+        """The whole log has been replayed: its groups are open for requests, their sessions start anew."""
+        out: Effects = []
+        shard = self._shards[partition]
+        state = shard.partition
+        state.loading = False
+        for group in list(state.groups.values()):
+            if group.saved is None:
+                state.forget_group(group.group_id)
+                continue
+            group.restore(decode_group_value(group.saved))
+            for member in group.members.values():
+                shard.rebalance.renew_session(group, member, now_ms)
+            if len(group.members) > self.settings.group_max_size:
+                shard.rebalance.prepare(group, now_ms, out)
+        interval_ms = self.settings.offsets_retention_check_interval_ms
+        # The partitions take turns, so that no check holds up everyone for long.
+        turn = (partition + 1) / self.settings.offsets_topic_num_partitions
+        self.timers.schedule(
+            shard.expiry_timer, now_ms + interval_ms * min(turn, 1.0), partial(self._expire_offsets, shard)
+        )
+        return out
+
+    def unload(self, partition: int, now_ms: float) -> Effects:
+        """Another broker leads the partition now: let everyone who waits look for it there."""
+        out: Effects = []
+        shard = self._shards.pop(partition, None)
+        if shard is None:
+            return out
+        error = ErrorCode.NOT_COORDINATOR
+        shard.expiry_timer.cancel()
+        shard.partition.closed = True
+        for group in shard.partition.groups.values():
+            group.transition_to(GroupState.DEAD, self.wall_clock_ms())
+            group.join_timer.cancel()
+            group.sync_timer.cancel()
+            for pending in group.pending_joins.values():
+                pending.cancel()
+            for member in group.members.values():
+                member.session_timer.cancel()
+                shard.rebalance.answer_join(group, member, join_error(member.member_id, error), out)
+                shard.rebalance.answer_sync(member, sync_error(error), out)
+        for append in list(shard.partition.in_flight):
+            append.finish(error, now_ms, out)
+        shard.partition.in_flight.clear()
+        return out
+
+    # --- the caller's reports ---
+
+    def append_done(self, append: Append, error: ErrorCode, now_ms: float) -> Effects:
+        """The records of `append` are durable (`error` is NONE), or could not be written."""
+        out: Effects = []
+        shard = self._shards.get(append.partition)
+        if shard is None or append not in shard.partition.in_flight:
+            # The partition has been unloaded since, and everyone who waited has been told.
+            return out
+        shard.partition.in_flight.remove(append)
+        if error is ErrorCode.NONE:
+            replay = shard.partition.replay
+            for record in append.records:
+                replay(record.change)
+        append.finish(error, now_ms, out)
+        return out
+
+    def cancel(self, token: Token) -> None:
+        """The client of a parked request is gone; no reply will come for it."""
+        self.parked.cancel(token)
+
+    def next_deadline_ms(self) -> float | None:
+        """When `expire` wants to be called next, or None if nothing is due ever."""
+        return self.timers.next_deadline_ms()
+
+    def expire(self, now_ms: float) -> Effects:
+        """Do what is due: end sessions and rebalances, remove old offsets."""
+        out: Effects = []
+        self.timers.expire(now_ms, out)
+        return out
+
+    def on_topics_deleted(self, names: Iterable[str], now_ms: float) -> Effects:
+        """Topics are gone: their committed offsets go too."""
+        out: Effects = []
+        names = list(names)
+        for shard in self._shards.values():
+            if not shard.partition.loading:
+                shard.offsets.topics_deleted(names, now_ms, out)
+        return out
+
+    def group(self, group_id: str) -> ClassicGroup | None:
+        """A group as it is now, to look at."""
+        shard = self._shards.get(self.partition_for(group_id))
+        return None if shard is None else shard.partition.groups.get(group_id)
+
+    def partition(self, number: int) -> GroupPartition | None:
+        """A loaded (or loading) partition, to look at."""
+        shard = self._shards.get(number)
+        return None if shard is None else shard.partition
+
+    # --- requests of members ---
+
+    def handle_join_group(
+        self, request: JoinGroupRequest, context: RequestContext, token: Token, now_ms: float
+    ) -> Effects:
+        out: Effects = []
+        shard, error = self._find(request.group_id, needs_name=True)
+        if shard is None:
+            out.append(Reply(token, join_error(request.member_id, error)))
+        else:
+            shard.joins.handle(request, context, token, now_ms, out)
+        return out
+
+    def handle_sync_group(
+        self, request: SyncGroupRequest, context: RequestContext, token: Token, now_ms: float
+    ) -> Effects:
+        out: Effects = []
+        shard, error = self._find(request.group_id, needs_name=True)
+        if shard is None:
+            out.append(Reply(token, sync_error(error)))
+        else:
+            shard.members.sync(request, context, token, now_ms, out)
+        return out
+
+    def handle_heartbeat(
+        self, request: HeartbeatRequest, context: RequestContext, token: Token, now_ms: float
+    ) -> Effects:
+        """Hot."""
+        shard = self._shards.get(self.partition_for(request.group_id))
+        if shard is not None and not shard.partition.loading and request.group_id:
+            error = shard.members.heartbeat(request, now_ms)
+        else:
+            _, error = self._find(request.group_id, needs_name=True)
+            if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                # The session will start anew when the group is there; nothing for the member to do.
+                error = ErrorCode.NONE
+        return [Reply(token, HeartbeatResponse(error_code=error))]
+
+    def handle_leave_group(
+        self, request: LeaveGroupRequest, context: RequestContext, token: Token, now_ms: float
+    ) -> Effects:
+        out: Effects = []
+        shard, error = self._find(request.group_id, needs_name=True)
+        if shard is None:
+            out.append(Reply(token, LeaveGroupResponse(error_code=error)))
+        else:
+            response = shard.members.leave(request, context, now_ms, out)
+            out.append(Reply(token, response))
+        return out
+
+    # --- offsets ---
+
+    def handle_offset_commit(
+        self, request: OffsetCommitRequest, context: RequestContext, token: Token, now_ms: float
+    ) -> Effects:
+        """Hot."""
+        out: Effects = []
+        shard, error = self._find(request.group_id)
+        if shard is None:
+            out.append(Reply(token, commit_error(request, error)))
+        else:
+            shard.offsets.commit(request, context, token, now_ms, out)
+        return out
+
+    def handle_offset_fetch(
+        self, request: OffsetFetchRequest, context: RequestContext, token: Token, now_ms: float
+    ) -> Effects:
+        out: Effects = []
+        version = context.api_version
+        asked = requested_groups(request, version)
+        answers: list[OffsetFetchResponseGroup | None] = [None] * len(asked)
+
+        def done(out: Effects) -> None:
+            groups = [answer for answer in answers if answer is not None]
+            out.append(Reply(token, fetch_response(request, groups, version)))
+
+        gather = Gather(done)
+        for index, group in enumerate(asked):
+            shard, error = self._find(group.group_id)
+            if shard is None:
+                answers[index] = group_error(group.group_id, error)
+            elif request.require_stable:
+                # What is on its way to the log counts as committed for someone who insists.
+                gather.add()
+                shard.partition.after_in_flight(
+                    partial(self._fetch_later, shard, group, version, answers, index, gather), now_ms, out
+                )
+            else:
+                answers[index] = fetch_group(shard.partition, group, self.topics, version)
+        gather.close(out)
+        return out
+
+    def _fetch_later(
+        self,
+        shard: _Shard,
+        asked: OffsetFetchRequestGroup,
+        version: int,
+        answers: list[OffsetFetchResponseGroup | None],
+        index: int,
+        gather: Gather,
+        _now_ms: float,
+        out: Effects,
+    ) -> None:
+        if self._shards.get(shard.partition.number) is shard:
+            answers[index] = fetch_group(shard.partition, asked, self.topics, version)
+        else:
+            answers[index] = group_error(asked.group_id, ErrorCode.NOT_COORDINATOR)
+        gather.close(out)
+
+    def handle_offset_delete(
+        self, request: OffsetDeleteRequest, context: RequestContext, token: Token, now_ms: float
+    ) -> Effects:
+        out: Effects = []
+        shard, error = self._find(request.group_id, needs_name=True)
+        if shard is None:
+            out.append(Reply(token, OffsetDeleteResponse(error_code=error, topics=[])))
+        else:
+            shard.offsets.delete(request, token, now_ms, out)
+        return out
+
+    # --- administration ---
+
+    def handle_describe_groups(
+        self, request: DescribeGroupsRequest, context: RequestContext, token: Token, now_ms: float
+    ) -> Effects:
+        groups = []
+        for group_id in request.groups:
+            shard, error = self._find(group_id)
+            if shard is None:
+                groups.append(describe_error(group_id, error))
+            else:
+                group = shard.partition.groups.get(group_id)
+                groups.append(describe_group(group, group_id, context.api_version))
+        return [Reply(token, DescribeGroupsResponse(groups=groups))]
+
+    def handle_list_groups(
+        self, request: ListGroupsRequest, context: RequestContext, token: Token, now_ms: float
+    ) -> Effects:
+        partitions = [shard.partition for shard in self._shards.values()]
+        if any(partition.loading for partition in partitions):
+            response = ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, groups=[])
+        else:
+            groups = list_groups(partitions, request.states_filter, request.types_filter)
+            response = ListGroupsResponse(error_code=ErrorCode.NONE, groups=groups)
+        return [Reply(token, response)]
+
+    def handle_delete_groups(
+        self, request: DeleteGroupsRequest, context: RequestContext, token: Token, now_ms: float
+    ) -> Effects:
+        out: Effects = []
+        results: dict[str, ErrorCode] = {}
+        by_partition: dict[int, list[str]] = {}
+        for group_id in request.groups_names:
+            shard, error = self._find(group_id)
+            if shard is None:
+                results[group_id] = error
+            else:
+                by_partition.setdefault(shard.partition.number, []).append(group_id)
+
+        def done(out: Effects) -> None:
+            answers = [
+                DeletableGroupResult(group_id=group_id, error_code=results[group_id])
+                for group_id in dict.fromkeys(request.groups_names)
+            ]
+            out.append(Reply(token, DeleteGroupsResponse(results=answers)))
+
+        gather = Gather(done)
+
+        def one_done(part: dict[str, ErrorCode], out: Effects) -> None:
+            results.update(part)
+            gather.close(out)
+
+        for number, group_ids in by_partition.items():
+            gather.add()
+            delete_groups(self._shards[number].partition, group_ids, one_done, now_ms, out)
+        gather.close(out)
+        return out
+
+    # --- inside ---
+
+    def _find(self, group_id: str, *, needs_name: bool = False) -> tuple[_Shard | None, ErrorCode]:
+        """The shard of a group, or the reason why it cannot be asked.
+
+        Simple consumers may still commit to and read from the group without a name, as they always could.
+        """
+        if (needs_name and not group_id) or (
+            len(group_id) * 4 > _MAX_GROUP_ID_BYTES and len(group_id.encode()) > _MAX_GROUP_ID_BYTES
+        ):
+            return None, ErrorCode.INVALID_GROUP_ID
+        shard = self._shards.get(self.partition_for(group_id))
+        if shard is None:
+            return None, ErrorCode.NOT_COORDINATOR
+        if shard.partition.loading:
+            return None, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return shard, ErrorCode.NONE
+
+    def _expire_offsets(self, shard: _Shard, now_ms: float, out: Effects) -> None:
+        shard.offsets.expire(now_ms, out)
+        interval_ms = self.settings.offsets_retention_check_interval_ms
+        self.timers.schedule(shard.expiry_timer, now_ms + interval_ms, partial(self._expire_offsets, shard))

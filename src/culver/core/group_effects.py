@@ -1,0 +1,99 @@
+"""What the group coordinator asks its caller to do: replies to send, records to append."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import NamedTuple, TypeAlias
+
+from culver.core.group_records import StateRecord
+from culver.errors import ErrorCode
+
+Token: TypeAlias = Hashable
+"""Whatever the caller needs to find the request again; it comes back in exactly one `Reply`."""
+
+
+class RequestContext(NamedTuple):
+    """What a group request says beside its body. `client_host` is shown as given by DescribeGroups."""
+
+    client_id: str
+    client_host: str
+    api_version: int
+
+
+class Reply(NamedTuple):
+    """Send `response` to the request that `token` stands for."""
+
+    token: Token
+    response: object
+
+
+class Append:
+    """Append `records` to one partition of the offsets topic, then hand this object back.
+
+    Once the records are durable, or could not be made so, the caller passes it to
+    `GroupCoordinator.append_done`, and for appends to the same partition in the order they were asked for:
+    only there do the records change state, and only there do the requests that wait for them get replies.
+    """
+
+    __slots__ = ("_finish", "partition", "records")
+
+    def __init__(self, partition: int, records: Sequence[StateRecord], finish: Finish) -> None:
+        self.partition = partition
+        self.records = records
+        self._finish: list[Finish] = [finish]
+
+    def then(self, finish: Finish) -> None:
+        """Call `finish` too, after what was there before."""
+        self._finish.append(finish)
+
+    def finish(self, error: ErrorCode, now_ms: float, out: Effects) -> None:
+        """Let whoever waits for this append go on. Every waiter hears of it once."""
+        waiting, self._finish = self._finish, []
+        for finish in waiting:
+            finish(error, now_ms, out)
+
+    def __repr__(self) -> str:
+        return f"Append(partition={self.partition}, records={list(self.records)!r})"
+
+
+Effect: TypeAlias = Reply | Append
+Effects: TypeAlias = list[Effect]
+Finish: TypeAlias = Callable[[ErrorCode, float, Effects], None]
+
+# What a client hears when the log refused the coordinator's records: it does not know that log, only us.
+_APPEND_ERRORS = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.INVALID_FETCH_SIZE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+
+
+def append_error(error: ErrorCode) -> ErrorCode:
+    """The error a group request is answered with when its records could not be appended."""
+    return _APPEND_ERRORS.get(error, error)
+
+
+class Gather:
+    """Waits for several parts of one request, then calls `done` once."""
+
+    __slots__ = ("_done", "_open")
+
+    def __init__(self, done: Callable[[Effects], None]) -> None:
+        self._done = done
+        self._open = 1
+
+    def add(self) -> None:
+        """One more part to wait for."""
+        self._open += 1
+
+    def close(self, out: Effects) -> None:
+        """A part is there (or, the first time, all parts have been added)."""
+        self._open -= 1
+        if self._open == 0:
+            self._done(out)

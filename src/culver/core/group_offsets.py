@@ -1,0 +1,319 @@
+"""Committed offsets: OffsetCommit, OffsetDelete, and their expiry.
+
+OffsetCommit 2-10: until 4 with a retention time of its own; since 6 with leader epochs; since 7 static
+members; since 9 GROUP_ID_NOT_FOUND for an unknown group; since 10 topic ids instead of names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from culver.core.group import ClassicGroup, GroupState
+from culver.core.group_effects import Effects, Reply, RequestContext, Token, append_error
+from culver.core.group_partition import GroupPartition, nothing_more
+from culver.core.group_rebalance import Rebalance
+from culver.core.group_records import (
+    NO_TIMESTAMP,
+    CommittedOffset,
+    StateRecord,
+    group_tombstone,
+    offset_record,
+    offset_tombstone,
+)
+from culver.core.group_settings import Topics
+from culver.errors import ErrorCode
+from culver.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from culver.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+
+# Records per write when many offsets go at once: small enough for any batch size limit.
+_MAX_TOMBSTONES_PER_APPEND = 1_000
+
+
+class OffsetRequests:
+    """Commits, deletes and expires offsets of the groups of one partition."""
+
+    def __init__(self, rebalance: Rebalance, topics: Topics) -> None:
+        self._rebalance = rebalance
+        self._partition: GroupPartition = rebalance.partition
+        self._settings = rebalance.settings
+        self._topics = topics
+
+    # --- OffsetCommit ---
+
+    def commit(
+        self, request: OffsetCommitRequest, context: RequestContext, token: Token, now_ms: float, out: Effects
+    ) -> None:
+        """Write offsets; the answer comes once they are durable. Hot."""
+        known, response = self._sort_out_topics(request, context.api_version)
+        if not known:
+            out.append(Reply(token, response))
+            return
+        group_id = request.group_id
+        group = self._partition.groups.get(group_id)
+        error = _check_commit(group, request, context.api_version)
+        if error is not ErrorCode.NONE:
+            out.append(Reply(token, _with_error(response, error)))
+            return
+        if group is not None and (
+            group.state is GroupState.STABLE or group.state is GroupState.PREPARING_REBALANCE
+        ):
+            self._rebalance.renew_session(group, group.members[request.member_id], now_ms)
+
+        wall_ms = self._rebalance.wall_clock_ms()
+        expire_ms = NO_TIMESTAMP if request.retention_time_ms == -1 else wall_ms + request.retention_time_ms
+        max_metadata = self._settings.offset_metadata_max_bytes
+        records: list[StateRecord] = []
+        for name, topic, answer in known:
+            for index, asked in enumerate(topic.partitions):
+                partition_answer = answer.partitions[index]
+                if partition_answer.error_code:
+                    continue
+                metadata = asked.committed_metadata or ""
+                if len(metadata) * 2 > max_metadata and _java_length(metadata) > max_metadata:
+                    partition_answer.error_code = ErrorCode.OFFSET_METADATA_TOO_LARGE
+                    continue
+                records.append(
+                    offset_record(
+                        group_id,
+                        name,
+                        asked.partition_index,
+                        CommittedOffset(
+                            asked.committed_offset,
+                            asked.committed_leader_epoch,
+                            metadata,
+                            wall_ms,
+                            expire_ms,
+                            topic.topic_id,
+                        ),
+                    )
+                )
+        if not records:
+            out.append(Reply(token, response))
+            return
+
+        def finish(error: ErrorCode, _now_ms: float, out: Effects) -> None:
+            if error is not ErrorCode.NONE:
+                _with_error(response, append_error(error))
+            out.append(Reply(token, response))
+
+        self._partition.append(records, finish, out)
+
+    def _sort_out_topics(
+        self, request: OffsetCommitRequest, api_version: int
+    ) -> tuple[list[tuple[str, OffsetCommitRequestTopic, OffsetCommitResponseTopic]], OffsetCommitResponse]:
+        """Which topics are known, by name, and an answer that says so for each partition."""
+        exists = self._topics.partition_exists
+        known: list[tuple[str, OffsetCommitRequestTopic, OffsetCommitResponseTopic]] = []
+        answers: list[OffsetCommitResponseTopic] = []
+        for topic in request.topics:
+            name: str | None = topic.name
+            unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if api_version >= 10:
+                name = self._topics.topic_name(topic.topic_id)
+                if name is None:
+                    unknown = ErrorCode.UNKNOWN_TOPIC_ID
+            partitions = []
+            any_known = False
+            for asked in topic.partitions:
+                index = asked.partition_index
+                if name is not None and exists(name, index):
+                    any_known = True
+                    partitions.append(OffsetCommitResponsePartition(partition_index=index, error_code=0))
+                else:
+                    partitions.append(
+                        OffsetCommitResponsePartition(partition_index=index, error_code=unknown)
+                    )
+            answer = OffsetCommitResponseTopic(
+                name=topic.name, topic_id=topic.topic_id, partitions=partitions
+            )
+            answers.append(answer)
+            if any_known and name is not None:
+                known.append((name, topic, answer))
+        return known, OffsetCommitResponse(topics=answers)
+
+    # --- OffsetDelete ---
+
+    def delete(self, request: OffsetDeleteRequest, token: Token, now_ms: float, out: Effects) -> None:
+        """Remove offsets of topics that the group does not read any more."""
+        self._partition.after_in_flight(lambda _now_ms, out: self._delete(request, token, out), now_ms, out)
+
+    def _delete(self, request: OffsetDeleteRequest, token: Token, out: Effects) -> None:
+        group = self._partition.groups.get(request.group_id)
+        error = ErrorCode.NONE
+        if group is None:
+            error = ErrorCode.GROUP_ID_NOT_FOUND
+        elif group.state is not GroupState.EMPTY and not group.uses_consumer_protocol:
+            error = ErrorCode.NON_EMPTY_GROUP
+        if group is None or error is not ErrorCode.NONE:
+            out.append(Reply(token, OffsetDeleteResponse(error_code=error, topics=[])))
+            return
+        records: list[StateRecord] = []
+        answers = []
+        for topic in request.topics:
+            partitions = []
+            for asked in topic.partitions:
+                index = asked.partition_index
+                code = ErrorCode.NONE
+                if not self._topics.partition_exists(topic.name, index):
+                    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                elif group.is_subscribed_to(topic.name):
+                    code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+                elif self._partition.committed(group.group_id, topic.name, index) is not None:
+                    records.append(offset_tombstone(group.group_id, topic.name, index))
+                partitions.append(OffsetDeleteResponsePartition(partition_index=index, error_code=code))
+            answers.append(OffsetDeleteResponseTopic(name=topic.name, partitions=partitions))
+        response = OffsetDeleteResponse(error_code=ErrorCode.NONE, topics=answers)
+        if not records:
+            out.append(Reply(token, response))
+            return
+
+        def finish(error: ErrorCode, _now_ms: float, out: Effects) -> None:
+            if error is ErrorCode.NONE:
+                out.append(Reply(token, response))
+            else:
+                out.append(Reply(token, OffsetDeleteResponse(error_code=append_error(error), topics=[])))
+
+        self._partition.append(records, finish, out)
+
+    # --- offsets that go by themselves ---
+
+    def expire(self, now_ms: float, out: Effects) -> None:
+        """Remove offsets that nobody has used for the retention time, and groups that hold nothing more."""
+        self._partition.after_in_flight(lambda _now_ms, out: self._expire(out), now_ms, out)
+
+    def _expire(self, out: Effects) -> None:
+        wall_ms = self._rebalance.wall_clock_ms()
+        retention_ms = self._settings.offsets_retention_ms
+        records: list[StateRecord] = []
+        for group in list(self._partition.groups.values()):
+            topics = self._partition.offsets.get(group.group_id)
+            left = 0
+            if topics is not None:
+                base = _expiry_base(group)
+                for topic, offsets in topics.items():
+                    if base is None or group.is_subscribed_to(topic):
+                        left += len(offsets)
+                        continue
+                    for partition, committed in offsets.items():
+                        if _is_expired(committed, base(committed), wall_ms, retention_ms):
+                            records.append(offset_tombstone(group.group_id, topic, partition))
+                        else:
+                            left += 1
+            if left == 0 and group.state is GroupState.EMPTY and group.is_forgettable:
+                if group.saved is not None or topics is not None:
+                    records.append(group_tombstone(group.group_id))
+                else:
+                    self._partition.forget_group(group.group_id)
+        self._append_in_parts(records, out)
+
+    def topics_deleted(self, names: Iterable[str], now_ms: float, out: Effects) -> None:
+        """Remove all offsets of these topics: one with the same name starts anew."""
+        names = set(names)
+        self._partition.after_in_flight(lambda _now_ms, out: self._topics_deleted(names, out), now_ms, out)
+
+    def _topics_deleted(self, names: Iterable[str], out: Effects) -> None:
+        records = [
+            offset_tombstone(group_id, topic, partition)
+            for group_id, topics in self._partition.offsets.items()
+            for topic in names
+            for partition in topics.get(topic, ())
+        ]
+        self._append_in_parts(records, out)
+
+    def _append_in_parts(self, records: list[StateRecord], out: Effects) -> None:
+        for start in range(0, len(records), _MAX_TOMBSTONES_PER_APPEND):
+            # If it fails, the next check finds the same offsets again.
+            self._partition.append(records[start : start + _MAX_TOMBSTONES_PER_APPEND], nothing_more, out)
+
+
+def _check_commit(group: ClassicGroup | None, request: OffsetCommitRequest, api_version: int) -> ErrorCode:
+    """Whether these offsets may be committed by whoever asks."""
+    generation = request.generation_id_or_member_epoch
+    if group is None:
+        if generation < 0:
+            # From a tool, or from a consumer that assigns its own partitions.
+            return ErrorCode.NONE
+        return ErrorCode.GROUP_ID_NOT_FOUND if api_version >= 9 else ErrorCode.ILLEGAL_GENERATION
+    if generation < 0 and group.state is GroupState.EMPTY:
+        return ErrorCode.NONE
+    if generation < 0 and not request.member_id and request.group_instance_id is None:
+        # Group management is in use: an outsider must not move its offsets.
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    error = group.check_member(request.member_id, request.group_instance_id)
+    if error is not ErrorCode.NONE:
+        return error
+    if generation != group.generation:
+        return ErrorCode.ILLEGAL_GENERATION
+    if group.state is GroupState.COMPLETING_REBALANCE:
+        return ErrorCode.REBALANCE_IN_PROGRESS
+    return ErrorCode.NONE
+
+
+def _with_error(response: OffsetCommitResponse, error: ErrorCode) -> OffsetCommitResponse:
+    """The same error for every partition that has none of its own."""
+    for topic in response.topics:
+        for partition in topic.partitions:
+            if not partition.error_code:
+                partition.error_code = error
+    return response
+
+
+def commit_error(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommitResponse:
+    """The same error for every partition of a request."""
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    OffsetCommitResponsePartition(partition_index=asked.partition_index, error_code=error)
+                    for asked in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _java_length(text: str) -> int:
+    """How long clients think the text is: they count UTF-16 units."""
+    return len(text.encode("utf-16-le")) // 2
+
+
+def _expiry_base(group: ClassicGroup) -> Callable[[CommittedOffset], int] | None:
+    """From when on the retention time of an offset runs; None while the group is in use."""
+
+    def commit_time(committed: CommittedOffset) -> int:
+        return committed.commit_timestamp_ms
+
+    if group.protocol_type is None:
+        return commit_time
+    if group.state is GroupState.EMPTY:
+        if group.state_timestamp_ms == NO_TIMESTAMP:
+            return commit_time
+        emptied_ms = group.state_timestamp_ms
+        return lambda committed: emptied_ms
+    if (
+        group.state is GroupState.STABLE
+        and group.uses_consumer_protocol
+        and group.subscribed_topics is not None
+    ):
+        return commit_time
+    return None
+
+
+def _is_expired(committed: CommittedOffset, base_ms: int, wall_ms: int, retention_ms: int) -> bool:
+    if committed.expire_timestamp_ms != NO_TIMESTAMP:
+        return wall_ms >= committed.expire_timestamp_ms
+    return wall_ms - base_ms >= retention_ms

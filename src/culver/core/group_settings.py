@@ -1,0 +1,35 @@
+"""What the group coordinator is given from outside: its settings, and a look at the topics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """One field per broker setting (same name, with underscores), in units that the coordinator uses;
+    the defaults are Kafka's."""
+
+    # A member may ask for a session timeout within these bounds.
+    group_min_session_timeout_ms: int = 6_000
+    group_max_session_timeout_ms: int = 1_800_000
+    # How long a new group waits for further members before its first rebalance.
+    group_initial_rebalance_delay_ms: int = 3_000
+    group_max_size: int = 2**31 - 1
+    # How long a member that does not know its id yet may be kept waiting in JoinGroup.
+    group_new_member_join_timeout_ms: int = 300_000
+    offset_metadata_max_bytes: int = 4_096
+    offsets_retention_ms: int = 7 * 24 * 3_600_000
+    offsets_retention_check_interval_ms: int = 600_000
+    offsets_topic_num_partitions: int = 50
+
+
+class Topics(Protocol):
+    """What the coordinator has to know of topics; the broker answers from its cluster image."""
+
+    def topic_name(self, topic_id: bytes) -> str | None: ...
+
+    def topic_id(self, name: str) -> bytes | None: ...
+
+    def partition_exists(self, name: str, partition: int) -> bool: ...
