@@ -1,4 +1,8 @@
-"""Settings of brokers and topics: declared, checked, loaded, described, changed and documented."""
+"""Settings of brokers and topics: declared, checked, loaded, described, changed and documented.
+
+`culver.config.describe` and `culver.config.alter` answer the protocol's configuration requests;
+`culver.config.reference` makes the reference page. They are imported where they are used.
+"""
 
 from culver.config.broker import BrokerConfig, parse_address
 from culver.config.setting import ConfigType, Setting, Settings
