@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from culver.errors import MalformedRequest
 from culver.protocol.fields import FIXED_BYTES, FIXED_CODES, Field
-from culver.protocol.primitives import STRING_LENGTH_MAX, finish_uvarint, read_uvarint, skip_tagged_fields
+from culver.protocol.primitives import (
+    ELEMENTS_MAX,
+    STRING_LENGTH_MAX,
+    finish_uvarint,
+    read_uvarint,
+    skip_tagged_fields,
+)
 from culver.protocol.source import SourceWriter, sized_code
 
 if TYPE_CHECKING:
@@ -46,6 +52,8 @@ class _DecoderWriter(SourceWriter):
         with self.block("def decode(b, p):"):
             with self.block("try:"):
                 self.line("end = len(b)")
+                if any(field.kind == "array" for field in self.message.SCHEMA.fields):
+                    self.line(f"elements_left = {ELEMENTS_MAX}")
                 result = self._message(self.message, "")
                 self.line(f"return {result}, p")
             with self.block("except (IndexError, StructError, UnicodeDecodeError) as error:"):
@@ -173,6 +181,9 @@ class _DecoderWriter(SourceWriter):
             factor = "" if least_bytes == 1 else f" * {least_bytes}"
             with self.block(f"if {length}{factor} > end - p:"):
                 self._refuse("more elements than what remains can hold", path)
+            self.line(f"elements_left -= {length}")
+            with self.block("if elements_left < 0:"):
+                self._refuse(f"more than {ELEMENTS_MAX} elements", path)
             if isinstance(of, Field) and of.kind in FIXED_CODES:
                 # A struct format with a count in it: the elements are read by one call.
                 code = FIXED_CODES[of.kind]
