@@ -4,7 +4,8 @@
 `culver.config.reference` makes the reference page. They are imported where they are used.
 """
 
-from culver.config.broker import BrokerConfig, parse_address
+from culver.config.address import parse_address
+from culver.config.broker import BrokerConfig
 from culver.config.setting import ConfigType, Setting, Settings
 from culver.config.sources import environment_name, load_broker_config
 from culver.config.topic import TopicConfig, validate_topic_setting

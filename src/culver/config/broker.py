@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Self
 
+from culver.config.address import address_fault, advertised_fault
 from culver.config.setting import (
+    DAY_MS,
+    GIB,
+    HOUR_MS,
     INT_MAX,
     LONG_MAX,
+    MIB,
+    MINUTE_MS,
     Section,
     Settings,
     boolean,
@@ -19,12 +25,6 @@ from culver.config.setting import (
     strings,
 )
 
-MIB = 1 << 20
-GIB = 1 << 30
-MINUTE_MS = 60_000
-HOUR_MS = 60 * MINUTE_MS
-DAY_MS = 24 * HOUR_MS
-
 CLEANUP_POLICIES = ("compact", "delete")
 COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
@@ -32,33 +32,6 @@ FLUSH_MODES = ("always", "replicated", "os")
 
 _DOUBLE_MAX = 1.7976931348623157e308
 _NOTHING: Mapping[str, str] = {}
-
-
-def parse_address(text: str) -> tuple[str, int]:
-    """HOST:PORT as (host, port). An IPv6 address stands in brackets. ValueError says what is wrong."""
-    host, colon, port = text.rpartition(":")
-    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise ValueError(f"{text!r} is not HOST:PORT with a port from 0 to 65535")
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    elif ":" in host:
-        raise ValueError(f"{text!r}: write an IPv6 address in brackets, such as [::1]:{port}")
-    return host, int(port)
-
-
-def _address_fault(text: str) -> str | None:
-    try:
-        parse_address(text)
-    except ValueError as fault:
-        return str(fault)
-    return None
-
-
-def _advertised_fault(text: str) -> str | None:
-    fault = _address_fault(text)
-    if fault is None and not parse_address(text)[0]:
-        fault = f"{text!r} has no host; clients need one to connect to"
-    return fault
 
 
 def _nonempty(text: str) -> str | None:
@@ -106,12 +79,12 @@ class BrokerConfig(Settings):
 
     listen: str = string(
         default="127.0.0.1:9092",
-        check=_address_fault,
+        check=address_fault,
         doc="The address to accept clients on, as HOST:PORT. Port 0: a free one. An empty host: all.",
     )
     advertise: str | None = string(
         default=None,
-        check=_advertised_fault,
+        check=advertised_fault,
         doc="The address clients are told to connect to, as HOST:PORT. Not set: the one it listens on.",
     )
     max_connections: int = integer(

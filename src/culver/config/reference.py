@@ -5,15 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from culver.config.broker import DAY_MS, GIB, HOUR_MS, MIB, MINUTE_MS, BrokerConfig
-from culver.config.setting import INT_MAX, LONG_MAX, ConfigType, Setting, Settings
+from culver.config.broker import BrokerConfig
+from culver.config.setting import (
+    DAY_MS,
+    GIB,
+    HOUR_MS,
+    INT_MAX,
+    LONG_MAX,
+    MIB,
+    MINUTE_MS,
+    ConfigType,
+    Setting,
+    Settings,
+)
 from culver.config.sources import environment_name
 from culver.config.topic import TopicConfig
 
 _PREAMBLE = """\
 # Configuration
 
-<!-- Made by `python -m culver.config.reference > docs/configuration.md`; change src/culver/config instead. -->
+<!-- Made by `python -m culver.config.reference > docs/configuration.md`, from src/culver/config. -->
 
 A broker takes its settings from three places; the later wins:
 

@@ -23,6 +23,12 @@ from culver.errors import ConfigError
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
 
+MIB = 1 << 20
+GIB = 1 << 30
+MINUTE_MS = 60_000
+HOUR_MS = 60 * MINUTE_MS
+DAY_MS = 24 * HOUR_MS
+
 
 class ConfigType(IntEnum):
     """A setting's type, by its number in DescribeConfigs."""

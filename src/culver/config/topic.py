@@ -8,17 +8,17 @@ from typing import Any, Self
 from culver.config.broker import (
     CLEANUP_POLICIES,
     COMPRESSION_TYPES,
-    DAY_MS,
     FLUSH_MODES,
-    GIB,
-    HOUR_MS,
-    MIB,
-    MINUTE_MS,
     TIMESTAMP_TYPES,
     BrokerConfig,
 )
 from culver.config.setting import (
+    DAY_MS,
+    GIB,
+    HOUR_MS,
     LONG_MAX,
+    MIB,
+    MINUTE_MS,
     Section,
     Setting,
     Settings,
