@@ -1,0 +1,51 @@
+"""Names of the files in a data directory, and what they mean.
+
+topic-0/00000000000000000000.log         record batches, the truth
+topic-0/00000000000000000000.index       offset index, rebuilt from the log when missing
+topic-0/00000000000000000000.timeindex   time index, likewise
+topic-0/00000000000000000042.snapshot    producer state just before offset 42
+topic-0/leader-epoch-checkpoint          which leader epoch begins at which offset
+*.deleted                                on its way out; removed when nobody reads it any more
+*.cleaned, *.swap                        the output of a compaction that is not yet in place
+"""
+
+from __future__ import annotations
+
+LOG = ".log"
+OFFSET_INDEX = ".index"
+TIME_INDEX = ".timeindex"
+SNAPSHOT = ".snapshot"
+DELETED = ".deleted"
+CLEANED = ".cleaned"
+SWAP = ".swap"
+TEMPORARY = ".new"
+LEADER_EPOCHS = "leader-epoch-checkpoint"
+OFFSET_DIGITS = 20
+
+
+def segment_name(base_offset: int, suffix: str) -> str:
+    """The name of a file that belongs to an offset."""
+    return f"{base_offset:020d}{suffix}"
+
+
+def offset_of(name: str, suffix: str) -> int | None:
+    """The offset in a file's name, or None when the name is not of this kind."""
+    digits = name[:OFFSET_DIGITS]
+    if name[OFFSET_DIGITS:] != suffix or len(digits) != OFFSET_DIGITS or not digits.isdecimal():
+        return None
+    return int(digits)
+
+
+def partition_directory(topic: str, partition: int) -> str:
+    """The name of a partition's directory."""
+    return f"{topic}-{partition}"
+
+
+def parse_partition_directory(name: str) -> tuple[str, int] | None:
+    """Topic and partition of a directory name, or None when it is something else."""
+    topic, dash, digits = name.rpartition("-")
+    if not dash or not topic or not digits.isascii() or not digits.isdecimal():
+        return None
+    if len(digits) > 1 and digits[0] == "0":
+        return None
+    return topic, int(digits)

@@ -1,0 +1,77 @@
+"""Producer state as bytes: the `.snapshot` file, in Kafka's format (version 1).
+
+Kafka stores only the last batch of a producer. Culver writes one entry for each remembered batch, oldest
+first; whoever reads the file as Kafka does is left with the last one.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from crc32c import crc32c
+
+from culver.log.producer_state import MAX_SEQUENCE, Producer, ProducerStates, StoredBatch
+
+_VERSION = 1
+_PREFIX = struct.Struct(">hIi")
+_CRC_END = 6
+# producer id, epoch, last sequence, last offset, offset delta, timestamp, coordinator epoch, first offset of
+# the open transaction
+_ENTRY = struct.Struct(">qhiqiqiq")
+
+
+class SnapshotDamaged(Exception):
+    """The bytes are not a snapshot that was wholly written."""
+
+
+def encode_snapshot(states: ProducerStates) -> bytes:
+    entries = [entry for producer in states.producers.values() for entry in _entries(producer)]
+    body = b"".join(entries)
+    count = len(entries).to_bytes(4, "big")
+    return _PREFIX.pack(_VERSION, crc32c(body, crc32c(count)), len(entries)) + body
+
+
+def _entries(producer: Producer) -> list[bytes]:
+    batches = producer.batches or [StoredBatch(-1, -1, -1, -1, producer.last_timestamp_ms)]
+    return [
+        _ENTRY.pack(
+            producer.producer_id,
+            producer.epoch,
+            batch.last_sequence,
+            batch.last_offset,
+            batch.last_offset - batch.first_offset,
+            batch.timestamp_ms,
+            producer.coordinator_epoch,
+            producer.transaction_first_offset,
+        )
+        for batch in batches
+    ]
+
+
+def decode_snapshot(data: bytes, limit: int, seen_ms: int) -> ProducerStates:
+    """The state that was written; its producers count as last seen at `seen_ms`."""
+    if len(data) < _PREFIX.size:
+        raise SnapshotDamaged(f"only {len(data)} bytes")
+    version, crc, count = _PREFIX.unpack_from(data)
+    if version != _VERSION:
+        raise SnapshotDamaged(f"version {version}")
+    if crc != crc32c(memoryview(data)[_CRC_END:]):
+        raise SnapshotDamaged("CRC does not match")
+    if len(data) != _PREFIX.size + count * _ENTRY.size:
+        raise SnapshotDamaged(f"{len(data)} bytes for {count} entries")
+    states = ProducerStates(limit)
+    for fields in _ENTRY.iter_unpack(memoryview(data)[_PREFIX.size :]):
+        producer_id, epoch, last_sequence, last_offset, delta, timestamp_ms, coordinator_epoch, first = fields
+        producer = states.producers.get(producer_id)
+        if producer is None or producer.epoch != epoch:
+            producer = states.producers[producer_id] = Producer(producer_id, epoch)
+        producer.coordinator_epoch = coordinator_epoch
+        producer.transaction_first_offset = first
+        producer.last_timestamp_ms = timestamp_ms
+        producer.last_seen_ms = seen_ms
+        if last_offset >= 0:
+            first_sequence = (last_sequence - delta) & MAX_SEQUENCE
+            producer.batches.append(
+                StoredBatch(first_sequence, last_sequence, last_offset - delta, last_offset, timestamp_ms)
+            )
+    return states

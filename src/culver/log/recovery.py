@@ -1,0 +1,289 @@
+"""Opening a partition's directory: what is there, what of it is sound, and where the log ends.
+
+After a clean stop only names and sizes are looked at. Otherwise every batch above the recovery point is read
+and its checksum computed. A batch that is not sound is one of two things:
+
+- a torn write, when nothing sound follows it, in its own file or in a later segment, and everything that had
+  been flushed lies before it. Nobody was promised these bytes: they are cut off, and the log says how many.
+- corruption, in every other case: a disk or a person has changed bytes that had been written. Nothing is
+  touched, the log does not serve, and `corruption` says which file, where, and what was expected.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from culver.config import TopicConfig
+from culver.filesystem import FileSystem
+from culver.log import names
+from culver.log.batches import CONTROL, BatchWalk, Fault, StoredBatchView, find_sound_batch
+from culver.log.checkpoint import Checkpoint
+from culver.log.leader_epochs import LeaderEpochs
+from culver.log.limits import LogLimits
+from culver.log.open_files import OpenFiles
+from culver.log.producer_snapshot import SnapshotDamaged, decode_snapshot
+from culver.log.producer_state import ProducerStates
+from culver.log.replacement import finish_replacements
+from culver.log.segment import Segment, SegmentList
+from culver.logging import get_logger
+
+_log = get_logger("culver.log")
+
+
+@dataclass(slots=True)
+class Recovered:
+    """A log as found on disk."""
+
+    segments: SegmentList
+    producers: ProducerStates
+    start_offset: int = 0
+    end_offset: int = 0
+    # Everything below is known to be on disk.
+    flushed_offset: int = 0
+    epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
+    # Offsets of the producer snapshots on disk, ascending.
+    snapshots: list[int] = field(default_factory=list)
+    corruption: str | None = None
+
+
+class Recovery:
+    """One opening of one directory."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        files: OpenFiles,
+        directory: str,
+        config: TopicConfig,
+        limits: LogLimits,
+        now_ms: int,
+    ) -> None:
+        self._fs = fs
+        self._files = files
+        self._directory = directory
+        self._limits = limits
+        self._interval = config.index_interval_bytes
+        self._now_ms = now_ms
+        self._found = Recovered(SegmentList(), ProducerStates(limits.producers_max))
+
+    def run(self, *, clean: bool, checkpoint: Checkpoint | None) -> Recovered:
+        """Never raises for what it finds in the files; OSError when the disk itself fails."""
+        found = self._found
+        listing = finish_replacements(self._fs, self._directory, self._fs.list(self._directory))
+        self._find_segments(listing, checkpoint)
+        found.snapshots = sorted(
+            offset for name in listing if (offset := names.offset_of(name, names.SNAPSHOT)) is not None
+        )
+        epochs_known = self._load_epochs(listing)
+        if clean and checkpoint is not None and checkpoint.trusted and self._take_over(checkpoint):
+            return found
+        self._scan(checkpoint.recovery_point if checkpoint is not None else 0, epochs_known)
+        return self._found
+
+    # -- what is there ---------------------------------------------------------------------------------------
+
+    def _find_segments(self, listing: list[str], checkpoint: Checkpoint | None) -> None:
+        found = self._found
+        for name in listing:
+            base_offset = names.offset_of(name, names.LOG)
+            if base_offset is not None:
+                segment = self._segment(base_offset)
+                segment.size_bytes = self._fs.size(segment.path)
+                found.segments.add(segment)
+        if not found.segments.items:
+            segment = self._segment(checkpoint.start_offset if checkpoint is not None else 0)
+            segment.open_file(create=True)
+            segment.start_empty()
+            found.segments.add(segment)
+        found.start_offset = found.segments.items[0].base_offset
+        if checkpoint is not None:
+            found.start_offset = max(found.start_offset, checkpoint.start_offset)
+
+    def _segment(self, base_offset: int) -> Segment:
+        return Segment(self._fs, self._files, self._directory, base_offset, self._now_ms)
+
+    def _load_epochs(self, listing: list[str]) -> bool:
+        if names.LEADER_EPOCHS not in listing:
+            return False
+        path = f"{self._directory}/{names.LEADER_EPOCHS}"
+        try:
+            self._found.epochs = LeaderEpochs.load(self._fs, path)
+        except ValueError as error:
+            _log.warning(
+                "leader epoch file damaged, reading it from the batches", path=path, error=str(error)
+            )
+            return False
+        return True
+
+    # -- after a clean stop ----------------------------------------------------------------------------------
+
+    def _take_over(self, checkpoint: Checkpoint) -> bool:
+        """Believe the checkpoint, if what it says can be seen to be so."""
+        found = self._found
+        active = found.segments.active
+        if (
+            active.base_offset != checkpoint.active_base_offset
+            or active.size_bytes != checkpoint.active_size_bytes
+        ):
+            _log.warning(
+                "log is not as the clean stop left it, scanning it",
+                log=self._directory,
+                expected_bytes=checkpoint.active_size_bytes,
+                found_bytes=active.size_bytes,
+            )
+            return False
+        if checkpoint.producers and not self._load_snapshot(checkpoint.end_offset):
+            return False
+        active.first_timestamp_ms = checkpoint.first_timestamp_ms
+        active.max_timestamp_ms = checkpoint.max_timestamp_ms
+        active.max_timestamp_offset = checkpoint.max_timestamp_offset
+        if active.size_bytes == 0:
+            active.start_empty()
+        found.end_offset = checkpoint.end_offset
+        found.flushed_offset = checkpoint.recovery_point
+        return True
+
+    # -- after a crash ---------------------------------------------------------------------------------------
+
+    def _scan(self, recovery_point: int, epochs_known: bool) -> None:
+        found = self._found
+        segments = found.segments.items
+        found.end_offset = segments[-1].base_offset
+        checked_from = self._first_to_check(recovery_point)
+        snapshot_offset = self._load_latest_snapshot()
+        for at, segment in enumerate(segments):
+            segment_end = found.segments.end_offset_of(at, snapshot_offset + 1)
+            check = at >= checked_from
+            if not check and epochs_known and segment_end <= snapshot_offset:
+                continue
+            if not self._scan_segment(at, snapshot_offset, recovery_point, check=check):
+                break
+        if found.corruption is None and found.end_offset < recovery_point:
+            self._corrupt(
+                f"{self._directory}: the log ends at offset {found.end_offset}, but everything up to "
+                f"{recovery_point} had been flushed: data is missing"
+            )
+        found.flushed_offset = min(recovery_point, found.end_offset)
+        if found.corruption is None:
+            found.epochs.truncate_from_end(found.end_offset)
+            self._drop_later_snapshots()
+            if snapshot_offset > found.end_offset:
+                # The state was loaded from a snapshot of batches that are gone: once more with an older one.
+                found.producers = ProducerStates(self._limits.producers_max)
+                self._scan(recovery_point, epochs_known)
+
+    def _first_to_check(self, recovery_point: int) -> int:
+        # Segments wholly below the recovery point were synced before it was written down.
+        segments = self._found.segments
+        at = 0
+        while at + 1 < len(segments) and segments.items[at + 1].base_offset <= recovery_point:
+            at += 1
+        return at
+
+    def _scan_segment(self, at: int, snapshot_offset: int, recovery_point: int, *, check: bool) -> bool:
+        """False when the log ends in this segment although others follow."""
+        found = self._found
+        segment = found.segments.items[at]
+        size_bytes = segment.size_bytes
+        segment.start_empty()
+        segment.size_bytes = 0
+        if size_bytes == 0:
+            found.end_offset = max(found.end_offset, segment.base_offset)
+            return True
+        file = segment.open_file()
+        walk = BatchWalk(file, 0, size_bytes, segment.base_offset, check_crc=check)
+        for batch in walk:
+            self._replay(segment, batch, snapshot_offset)
+        found.end_offset = walk.next_offset
+        segment.unsynced = check
+        if not check:
+            segment.size_bytes = size_bytes  # read for its producers only; a fault in it is not looked for
+        elif walk.fault is not None:
+            self._judge_fault(at, walk.fault, size_bytes, walk.next_offset, recovery_point)
+        segment.close_file()
+        return walk.fault is None or not check
+
+    def _replay(self, segment: Segment, batch: StoredBatchView, snapshot_offset: int) -> None:
+        position, header, data = batch
+        base_offset, last_delta, timestamp_ms, producer_id = header[0], header[6], header[8], header[9]
+        segment.note_batch(base_offset + last_delta, position, len(data), timestamp_ms, self._interval)
+        self._found.epochs.assign(header[2], base_offset)
+        if producer_id < 0 or base_offset < snapshot_offset:
+            return
+        if header[5] & CONTROL:
+            self._found.producers.bump_epoch(producer_id, header[10], timestamp_ms, self._now_ms)
+        else:
+            self._found.producers.record(
+                producer_id, header[10], header[11], last_delta + 1, base_offset, timestamp_ms, self._now_ms
+            )
+
+    # -- torn or corrupt -------------------------------------------------------------------------------------
+
+    def _judge_fault(
+        self, at: int, fault: Fault, size_bytes: int, next_offset: int, recovery_point: int
+    ) -> None:
+        segment = self._found.segments.items[at]
+        later = self._found.segments.items[at + 1 :]
+        where = f"{segment.path} at byte {fault.position}: {fault.reason} (next offset {next_offset})"
+        if next_offset < recovery_point:
+            self._corrupt(f"{where}; everything up to offset {recovery_point} had been flushed")
+            return
+        if any(self._fs.size(follower.path) for follower in later):
+            self._corrupt(f"{where}; later segments hold data")
+            return
+        sound = find_sound_batch(segment.open_file(), fault.position + 1, size_bytes, next_offset)
+        if sound is not None:
+            self._corrupt(f"{where}; a sound batch follows at byte {sound}")
+            return
+        _log.warning(
+            "cut a torn write off the log's end",
+            segment=segment.path,
+            position=fault.position,
+            cut_bytes=size_bytes - fault.position,
+            reason=fault.reason,
+            end_offset=next_offset,
+        )
+        segment.open_file().truncate(fault.position)
+        for follower in later:
+            self._fs.remove(follower.path)
+            self._found.segments.remove(follower)
+
+    def _corrupt(self, explanation: str) -> None:
+        _log.error("log is corrupt and will not serve", log=self._directory, explanation=explanation)
+        self._found.corruption = explanation
+
+    # -- producer snapshots ----------------------------------------------------------------------------------
+
+    def _load_latest_snapshot(self) -> int:
+        """The offset of the newest usable snapshot, whose state is loaded; 0 when there is none."""
+        for offset in reversed(self._found.snapshots):
+            if self._load_snapshot(offset):
+                return offset
+        return 0
+
+    def _load_snapshot(self, offset: int) -> bool:
+        path = f"{self._directory}/{names.segment_name(offset, names.SNAPSHOT)}"
+        try:
+            data = self._fs.read(path)
+            self._found.producers = decode_snapshot(data, self._limits.producers_max, self._now_ms)
+        except (FileNotFoundError, SnapshotDamaged) as error:
+            _log.warning("producer snapshot unusable", path=path, error=str(error))
+            return False
+        return True
+
+    def _drop_later_snapshots(self) -> None:
+        # A snapshot beyond the end speaks of batches that are gone.
+        found = self._found
+        while found.snapshots and found.snapshots[-1] > found.end_offset:
+            offset = found.snapshots.pop()
+            self._fs.remove(f"{self._directory}/{names.segment_name(offset, names.SNAPSHOT)}")
+
+
+def empty_log(fs: FileSystem, files: OpenFiles, directory: str, limits: LogLimits, now_ms: int) -> Recovered:
+    """The state of a log that is being made, with its first segment on disk."""
+    segment = Segment(fs, files, directory, 0, now_ms)
+    segment.start_empty()
+    segment.open_file(create=True)
+    segments = SegmentList()
+    segments.add(segment)
+    return Recovered(segments, ProducerStates(limits.producers_max))

@@ -1,0 +1,54 @@
+"""Putting compacted segments in the place of the originals, so that a crash at any step loses nothing.
+
+1. X.log.cleaned is written and synced                  (a crash: it is thrown away)
+2. it is renamed to X.log.swap, the directory synced    (the commit point)
+3. the originals are renamed to *.deleted
+4. X.log.swap is renamed to X.log                       (a crash after 2: recovery does 3 and 4)
+"""
+
+from __future__ import annotations
+
+from culver.filesystem import FileSystem
+from culver.log import names
+from culver.log.batches import BatchWalk
+from culver.logging import get_logger
+
+_log = get_logger("culver.log")
+
+_LEFTOVERS = (names.DELETED, names.CLEANED, names.TEMPORARY)
+
+
+def finish_replacements(fs: FileSystem, directory: str, listing: list[str]) -> list[str]:
+    """Complete what a crash interrupted, drop leftovers; returns the names that remain."""
+    swaps = [name for name in listing if name.endswith(names.SWAP)]
+    leftovers = [name for name in listing if name.endswith(_LEFTOVERS)]
+    if not swaps and not leftovers:
+        return listing
+    for name in swaps:
+        base_offset = names.offset_of(name, names.LOG + names.SWAP)
+        if base_offset is not None:
+            _finish_swap(fs, directory, base_offset, listing)
+    for name in leftovers:
+        fs.remove(f"{directory}/{name}")
+    return fs.list(directory)
+
+
+def _finish_swap(fs: FileSystem, directory: str, base_offset: int, listing: list[str]) -> None:
+    swap = f"{directory}/{names.segment_name(base_offset, names.LOG + names.SWAP)}"
+    file = fs.open(swap)
+    try:
+        walk = BatchWalk(file, 0, file.size(), base_offset, check_crc=False)
+        for _ in walk:
+            pass
+    finally:
+        file.close()
+    for name in listing:
+        offset = names.offset_of(name, names.LOG)
+        if offset is not None and base_offset < offset < walk.next_offset:
+            fs.remove(f"{directory}/{name}")
+    for suffix in (names.OFFSET_INDEX, names.TIME_INDEX):
+        name = names.segment_name(base_offset, suffix)
+        if name in listing:
+            fs.remove(f"{directory}/{name}")
+    fs.rename(swap, f"{directory}/{names.segment_name(base_offset, names.LOG)}")
+    _log.info("finished an interrupted compaction", log=directory, base_offset=base_offset)

@@ -1,0 +1,306 @@
+"""One segment: a file of batches, its indexes, and how an offset is found in it."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from culver.filesystem import File, FileSystem
+from culver.log import names
+from culver.log.batches import LENGTH_OVERHEAD_BYTES, STEP, STEP_BYTES, BatchWalk
+from culver.log.indexes import IndexDamaged, OffsetIndex, TimeIndex
+from culver.log.open_files import OpenFiles
+from culver.logging import get_logger
+
+_log = get_logger("culver.log")
+
+NO_TIMESTAMP = -1
+NEVER = (1 << 63) - 1
+# Index entries and file positions are int32, as Kafka's.
+RELATIVE_OFFSET_MAX = 0x7FFF_FFFF
+# One read while looking for a batch: an index interval and a bit.
+_HOP_BYTES = 5 * 1024
+# Offsets whose positions are remembered, so that a consumer's next fetch finds its place at once.
+_REMEMBERED_POSITIONS = 32
+
+
+class NotCached(Exception):
+    """The bytes wanted are not in the page cache, and the caller did not want to wait."""
+
+    def __init__(self, path: str, position: int, size_bytes: int) -> None:
+        super().__init__(path, position, size_bytes)
+        self.path = path
+        self.position = position
+        self.size_bytes = size_bytes
+
+
+class Segment:
+    """Batches from `base_offset` on. Only the log's last segment grows; its indexes are saved when it is closed."""
+
+    __slots__ = (
+        "_files",
+        "_fs",
+        "_positions",
+        "base_offset",
+        "bytes_since_index_entry",
+        "close_when_unpinned",
+        "created_ms",
+        "directory",
+        "file",
+        "first_timestamp_ms",
+        "max_timestamp_ms",
+        "max_timestamp_offset",
+        "offset_index",
+        "path",
+        "pins",
+        "size_bytes",
+        "time_index",
+        "unsynced",
+    )
+
+    def __init__(
+        self, fs: FileSystem, files: OpenFiles, directory: str, base_offset: int, created_ms: int
+    ) -> None:
+        self._fs = fs
+        self._files = files
+        self.directory = directory
+        self.base_offset = base_offset
+        self.created_ms = created_ms
+        self.path = f"{directory}/{names.segment_name(base_offset, names.LOG)}"
+        self.file: File | None = None
+        self.size_bytes = 0
+        self.bytes_since_index_entry = 0
+        # None: on disk, not loaded yet.
+        self.offset_index: OffsetIndex | None = None
+        self.time_index: TimeIndex | None = None
+        # The largest timestamp so far and the last offset of the batch that brought it.
+        self.max_timestamp_ms = NO_TIMESTAMP
+        self.max_timestamp_offset = base_offset
+        # Of the first batch; segment.ms counts from it. NEVER while the segment is empty.
+        self.first_timestamp_ms = NEVER
+        self.unsynced = False
+        # Flushes that are using the file right now.
+        self.pins = 0
+        self.close_when_unpinned = False
+        self._positions: dict[int, int] = {}
+
+    def __repr__(self) -> str:
+        return f"<Segment {self.path} {self.size_bytes} bytes>"
+
+    # -- growing ---------------------------------------------------------------------------------------------
+
+    def start_empty(self) -> None:
+        """Begin with indexes in memory: nothing on disk is to be read."""
+        self.offset_index = OffsetIndex()
+        self.time_index = TimeIndex()
+
+    def open_file(self, *, create: bool = False) -> File:
+        file = self.file
+        return self._files.open(self, create=create) if file is None else file
+
+    def close_file(self) -> None:
+        self._files.close(self)
+
+    def unpin(self) -> None:
+        self.pins -= 1
+        if self.close_when_unpinned:
+            self._files.close(self)
+
+    def note_batch(
+        self, last_offset: int, position: int, size: int, max_timestamp_ms: int, interval: int
+    ) -> None:
+        """Account for a batch that is in the file at `position`. The append path does the same inline."""
+        if max_timestamp_ms > self.max_timestamp_ms:
+            self.max_timestamp_ms = max_timestamp_ms
+            self.max_timestamp_offset = last_offset
+        if position == 0:
+            self.first_timestamp_ms = max_timestamp_ms
+        if self.bytes_since_index_entry > interval:
+            self.add_index_entry(last_offset, position)
+        self.bytes_since_index_entry += size
+        self.size_bytes = position + size
+
+    def add_index_entry(self, last_offset: int, position: int) -> None:
+        """Make the batch at `position` findable without a scan."""
+        offset_index, time_index = self.indexes()
+        offset_index.append(last_offset - self.base_offset, position)
+        time_index.append(self.max_timestamp_ms, self.max_timestamp_offset - self.base_offset)
+        self.bytes_since_index_entry = 0
+
+    def truncate(self, size_bytes: int, end_offset: int) -> None:
+        """Drop what is known about bytes beyond `size_bytes`; the file itself is the caller's."""
+        offset_index, time_index = self.indexes()
+        offset_index.truncate(size_bytes)
+        time_index.truncate(end_offset - self.base_offset)
+        self.size_bytes = size_bytes
+        self._positions.clear()
+        if size_bytes == 0:
+            self.max_timestamp_ms = NO_TIMESTAMP
+            self.max_timestamp_offset = self.base_offset
+            self.first_timestamp_ms = NEVER
+
+    # -- indexes ---------------------------------------------------------------------------------------------
+
+    def indexes(self) -> tuple[OffsetIndex, TimeIndex]:
+        """Both indexes, loaded from disk, or rebuilt from the batches when the files are missing or damaged."""
+        if self.offset_index is None or self.time_index is None:
+            self._load_indexes()
+        assert self.offset_index is not None
+        assert self.time_index is not None
+        return self.offset_index, self.time_index
+
+    def _load_indexes(self) -> None:
+        try:
+            stem = self.path.removesuffix(names.LOG)
+            offset_index = OffsetIndex.from_bytes(self._fs.read(stem + names.OFFSET_INDEX), self.size_bytes)
+            time_index = TimeIndex.from_bytes(self._fs.read(stem + names.TIME_INDEX))
+            self._check_last_entry(offset_index)
+        except FileNotFoundError:
+            self.rebuild_indexes()
+        except IndexDamaged as damage:
+            _log.warning("index damaged, rebuilding it", segment=self.path, damage=str(damage))
+            self.rebuild_indexes()
+        else:
+            self.offset_index = offset_index
+            self.time_index = time_index
+            if time_index.timestamps and time_index.timestamps[-1] >= self.max_timestamp_ms:
+                self.max_timestamp_ms = time_index.timestamps[-1]
+                self.max_timestamp_offset = self.base_offset + time_index.offsets[-1]
+
+    def _check_last_entry(self, index: OffsetIndex) -> None:
+        # Cheap proof that index and log belong together: the last entry names a real batch.
+        if not index.offsets:
+            return
+        header = self.open_file().pread(STEP_BYTES, index.positions[-1])
+        if len(header) == STEP_BYTES:
+            base_offset, _, last_delta = STEP.unpack(header)
+            if base_offset + last_delta - self.base_offset == index.offsets[-1]:
+                return
+        raise IndexDamaged(f"no batch at {index.positions[-1]} ends at offset {index.offsets[-1]}")
+
+    def rebuild_indexes(self, interval: int = 4096) -> None:
+        """Read every batch header again. CRCs are recovery's matter; a walk stops where batches stop."""
+        size_bytes = self.size_bytes
+        self.start_empty()
+        self.bytes_since_index_entry = 0
+        walk = BatchWalk(self.open_file(), 0, size_bytes, self.base_offset, check_crc=False)
+        for position, header, data in walk:
+            self.note_batch(header[0] + header[6], position, len(data), header[8], interval)
+        self.size_bytes = size_bytes
+
+    def save_indexes(self, fs: FileSystem) -> None:
+        """Write both index files. Not synced: a lost or torn index is rebuilt."""
+        if self.offset_index is None or self.time_index is None:
+            return  # they are on disk already
+        stem = self.path.removesuffix(names.LOG)
+        fs.write_atomic(stem + names.OFFSET_INDEX, self.offset_index.to_bytes(), sync=False)
+        fs.write_atomic(stem + names.TIME_INDEX, self.time_index.to_bytes(), sync=False)
+
+    def finish_time_index(self) -> None:
+        """Enter the segment's largest timestamp: retention reads it from there."""
+        _, time_index = self.indexes()
+        if self.max_timestamp_ms >= 0:
+            time_index.append(self.max_timestamp_ms, self.max_timestamp_offset - self.base_offset)
+
+    # -- finding ---------------------------------------------------------------------------------------------
+
+    def position_of(self, offset: int, *, wait: bool) -> int:
+        """Hot. Where the batch that holds `offset`, or the first one after it, begins; the size when there is none.
+
+        Raises NotCached rather than wait for the disk, unless told to wait.
+        """
+        position = self._positions.get(offset)
+        if position is not None:
+            return position
+        index = self.offset_index
+        if index is None:
+            index, _ = self.indexes()
+        position = index.position_before(offset - self.base_offset)
+        size = self.size_bytes
+        file = self.file
+        if file is None:
+            file = self._files.open(self)
+        unpack = STEP.unpack_from
+        while position < size:
+            want = min(_HOP_BYTES, size - position)
+            chunk = file.pread(want, position) if wait else file.pread_cached(want, position)
+            if chunk is None:
+                raise NotCached(self.path, position, want)
+            last = len(chunk) - STEP_BYTES
+            at = 0
+            while at <= last:
+                base_offset, length, last_delta = unpack(chunk, at)
+                if base_offset + last_delta >= offset:
+                    return position + at
+                at += length + LENGTH_OVERHEAD_BYTES
+            if at == 0:
+                break
+            position += at
+        return size
+
+    def remember(self, offset: int, position: int) -> None:
+        """Hot. The next read will likely be at `offset`, whose batch begins at `position`."""
+        positions = self._positions
+        if len(positions) >= _REMEMBERED_POSITIONS:
+            del positions[next(iter(positions))]
+        positions[offset] = position
+
+    def remember_end(self, data: bytes | bytearray, position: int) -> None:
+        """Hot. Remember where the next fetch begins after `data`, read at `position`, which may end in mid-batch."""
+        index = self.offset_index
+        end = position + len(data)
+        boundary = index.boundary_before(end - 1) if index is not None else 0
+        at = boundary - position if boundary > position else 0
+        size = len(data)
+        next_offset = -1
+        unpack = STEP.unpack_from
+        while at + STEP_BYTES <= size:
+            base_offset, length, last_delta = unpack(data, at)
+            after = at + length + LENGTH_OVERHEAD_BYTES
+            if after > size:
+                if next_offset < 0:
+                    next_offset = base_offset
+                break
+            at = after
+            next_offset = base_offset + last_delta + 1
+        if next_offset >= 0:
+            self.remember(next_offset, position + at)
+
+
+class SegmentList:
+    """The segments of a log in the order of their base offsets; never empty once a log is open."""
+
+    __slots__ = ("_bases", "items")
+
+    def __init__(self) -> None:
+        self.items: list[Segment] = []
+        self._bases: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    @property
+    def active(self) -> Segment:
+        return self.items[-1]
+
+    def add(self, segment: Segment) -> None:
+        """Put a segment in its place; one with the same base offset is replaced."""
+        at = bisect_right(self._bases, segment.base_offset)
+        if at and self._bases[at - 1] == segment.base_offset:
+            self.items[at - 1] = segment
+        else:
+            self._bases.insert(at, segment.base_offset)
+            self.items.insert(at, segment)
+
+    def remove(self, segment: Segment) -> None:
+        at = bisect_right(self._bases, segment.base_offset) - 1
+        assert self.items[at] is segment
+        del self.items[at]
+        del self._bases[at]
+
+    def index_of(self, offset: int) -> int:
+        """The place of the segment that holds `offset`, or would."""
+        return max(bisect_right(self._bases, offset) - 1, 0)
+
+    def end_offset_of(self, at: int, log_end_offset: int) -> int:
+        """Where the segment at this place ends."""
+        return self._bases[at + 1] if at + 1 < len(self._bases) else log_end_offset

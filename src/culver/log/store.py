@@ -1,0 +1,247 @@
+"""The data directory: all partition logs of a broker, their checkpoint, and the lock that keeps others out.
+
+lock                held while a broker runs on the directory
+log-checkpoint      see culver.log.checkpoint; rewritten now and then, and on a clean stop
+clean-shutdown      there only between a clean stop and the next start
+topic-0/ ...        one directory per partition
+*.deleted/          partitions on their way out
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+
+from culver.clock import Clock
+from culver.config import TopicConfig
+from culver.filesystem import FileSystem, Lock
+from culver.log import names
+from culver.log.checkpoint import CHECKPOINT_FILE, Checkpoint, encode_checkpoints, load_checkpoints
+from culver.log.limits import LogLimits
+from culver.log.open_files import OpenFiles
+from culver.log.partition_log import PartitionLog
+from culver.logging import get_logger
+
+_log = get_logger("culver.log")
+
+LOCK_FILE = "lock"
+CLEAN_FILE = "clean-shutdown"
+
+TopicPartition = tuple[str, int]
+
+
+class DataDirectoryLocked(Exception):
+    """Another broker runs on the data directory."""
+
+
+class CheckpointTask:
+    """A checkpoint of all logs, to be written on any thread."""
+
+    __slots__ = ("_content", "_fs", "_path")
+
+    def __init__(self, fs: FileSystem, path: str, content: bytes) -> None:
+        self._fs = fs
+        self._path = path
+        self._content = content
+
+    def run(self) -> None:
+        self._fs.write_atomic(self._path, self._content)
+
+
+class RemovalTask:
+    """Files and directories that nobody needs any more, to be removed on any thread."""
+
+    __slots__ = ("_fs", "directories", "files")
+
+    def __init__(self, fs: FileSystem, directories: list[str], files: list[str]) -> None:
+        self._fs = fs
+        self.directories = directories
+        self.files = files
+
+    def run(self) -> None:
+        """Removing what is already gone is fine; other failures are logged and tried again at the next start."""
+        for path in self.files:
+            self._attempt(self._fs.remove, path)
+        for path in self.directories:
+            self._attempt(self._fs.remove_tree, path)
+
+    def _attempt(self, remove: Callable[[str], None], path: str) -> None:
+        try:
+            remove(path)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            _log.warning("could not remove", path=path, error=str(error))
+
+
+class LogStore:
+    """All partition logs under one directory. Open it with `open`, leave it with `close`."""
+
+    def __init__(self, fs: FileSystem, clock: Clock, directory: str, limits: LogLimits, lock: Lock) -> None:
+        self._fs = fs
+        self._clock = clock
+        self.directory = directory
+        self._limits = limits
+        self._lock = lock
+        self._files = OpenFiles(fs, limits.open_files_max)
+        self.logs: dict[TopicPartition, PartitionLog] = {}
+        # Whether the last stop was clean; a restart after a crash is worth a word in the broker's log.
+        self.was_clean = False
+        # Directories of partitions that the metadata does not know. They are left alone.
+        self.strays: list[str] = []
+        self._doomed: list[str] = []
+        self._deleted_numbers = itertools.count()
+        # Names in the checkpoint on disk whose log has been deleted since.
+        self._checkpointed: set[str] = set()
+        self._outdated: set[str] = set()
+
+    @classmethod
+    def open(
+        cls,
+        fs: FileSystem,
+        clock: Clock,
+        directory: str,
+        config_of: Callable[[str], TopicConfig | None],
+        *,
+        limits: LogLimits | None = None,
+    ) -> LogStore:
+        """Lock the directory and recover every log in it.
+
+        `config_of` gives a topic's configuration, or None for a topic that does not exist any more.
+        """
+        fs.make_directory(directory)
+        try:
+            lock = fs.lock(f"{directory}/{LOCK_FILE}")
+        except BlockingIOError:
+            raise DataDirectoryLocked(
+                f"another broker is running on the data directory {directory}; "
+                "stop it, or choose another directory"
+            ) from None
+        try:
+            store = cls(fs, clock, directory, limits or LogLimits(), lock)
+            store._load(config_of)
+        except BaseException:
+            lock.release()
+            raise
+        return store
+
+    def _load(self, config_of: Callable[[str], TopicConfig | None]) -> None:
+        listing = self._fs.list(self.directory)
+        self.was_clean = CLEAN_FILE in listing
+        checkpoints = load_checkpoints(self._fs, self._path(CHECKPOINT_FILE))
+        self._checkpointed = set(checkpoints)
+        if self.was_clean:
+            # From here on a crash must lead to recovery.
+            self._fs.remove(self._path(CLEAN_FILE))
+            self._fs.sync_directory(self.directory)
+        for name in listing:
+            partition = names.parse_partition_directory(name)
+            if partition is None:
+                if name.endswith(names.DELETED):
+                    self._doomed.append(self._path(name))
+                continue
+            config = config_of(partition[0])
+            if config is None:
+                self.strays.append(name)
+                continue
+            self.logs[partition] = PartitionLog.open(
+                self._fs,
+                self._clock,
+                self._path(name),
+                config,
+                clean=self.was_clean,
+                checkpoint=checkpoints.get(name),
+                limits=self._limits,
+                files=self._files,
+            )
+
+    # -- partitions ------------------------------------------------------------------------------------------
+
+    def get(self, topic: str, partition: int) -> PartitionLog | None:
+        return self.logs.get((topic, partition))
+
+    def __iter__(self) -> Iterator[PartitionLog]:
+        return iter(self.logs.values())
+
+    def __len__(self) -> int:
+        return len(self.logs)
+
+    def create(self, topic: str, partition: int, config: TopicConfig) -> PartitionLog:
+        """A new, empty log. OSError when the disk refuses."""
+        assert (topic, partition) not in self.logs
+        name = names.partition_directory(topic, partition)
+        if name in self._outdated:
+            # The checkpoint on disk speaks of an earlier partition of this name. After a crash it would be
+            # taken for this one, which would then seem to have lost its records.
+            self._write_checkpoint()
+        if name in self.strays:
+            self._doom(name)
+            self.strays.remove(name)
+        log = PartitionLog.create(
+            self._fs, self._clock, self._path(name), config, limits=self._limits, files=self._files
+        )
+        self.logs[topic, partition] = log
+        return log
+
+    def delete(self, topic: str, partition: int) -> None:
+        """Take the partition away at once; its files go with the next removal."""
+        log = self.logs.pop((topic, partition))
+        log.abandon()
+        name = names.partition_directory(topic, partition)
+        if name in self._checkpointed:
+            self._outdated.add(name)
+        self._doom(name)
+
+    def delete_stray(self, name: str) -> None:
+        """Take away a directory that `strays` names."""
+        self.strays.remove(name)
+        if name in self._checkpointed:
+            self._outdated.add(name)
+        self._doom(name)
+
+    def _doom(self, name: str) -> None:
+        # Topic names may be as long as file names may be: the new name must not be longer than the old one.
+        while True:
+            doomed = self._path(f"{next(self._deleted_numbers)}{names.DELETED}")
+            if not self._fs.exists(doomed):
+                break
+        self._fs.rename(self._path(name), doomed)
+        self._doomed.append(doomed)
+
+    def begin_removal(self) -> RemovalTask | None:
+        """What may be removed by now: deleted partitions, and segments deleted long enough ago."""
+        now_ms = self._clock.now_ms()
+        files = [path for log in self.logs.values() for path in log.take_doomed(now_ms)]
+        if not files and not self._doomed:
+            return None
+        directories, self._doomed = self._doomed, []
+        return RemovalTask(self._fs, directories, files)
+
+    # -- checkpoints -----------------------------------------------------------------------------------------
+
+    def begin_checkpoint(self) -> CheckpointTask:
+        """Write down how far the logs are flushed, so that recovery after a crash reads only what came later."""
+        checkpoints: dict[str, Checkpoint] = {
+            names.partition_directory(topic, partition): log.checkpoint()
+            for (topic, partition), log in self.logs.items()
+        }
+        self._checkpointed = set(checkpoints)
+        return CheckpointTask(self._fs, self._path(CHECKPOINT_FILE), encode_checkpoints(checkpoints))
+
+    def _write_checkpoint(self) -> None:
+        self.begin_checkpoint().run()
+        self._outdated.clear()
+
+    def close(self) -> None:
+        """Close every log, and leave the mark of a clean stop unless one of them could not be closed cleanly."""
+        for log in self.logs.values():
+            log.close()
+        try:
+            self._write_checkpoint()
+            self._fs.write_atomic(self._path(CLEAN_FILE), b"")
+        except OSError as error:
+            _log.error("could not leave a clean data directory", directory=self.directory, error=str(error))
+        self._lock.release()
+
+    def _path(self, name: str) -> str:
+        return f"{self.directory}/{name}"
