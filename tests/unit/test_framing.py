@@ -8,7 +8,7 @@ import pytest
 
 from culver.errors import MalformedRequest
 from culver.protocol.apis import API_VERSIONS_KEY, APIS
-from culver.protocol.framing import RequestHeader, frame_response, frame_size, parse_request_header
+from culver.protocol.framing import frame_response, frame_size, parse_request_header
 
 kio_serial = pytest.importorskip("kio.serial")
 
@@ -39,24 +39,24 @@ def test_request_headers_of_both_versions(
     key: int, version: int, header_version: int, client_id: str | None
 ) -> None:
     data = header(key, version, client_id, header_version)
-    expected = RequestHeader(key, version, 77, client_id, len(data) + 2)
+    expected = (key, version, 77, client_id, len(data) + 2)
     assert parse_request_header(b"xx" + data + b"body", 2) == expected
     assert parse_request_header(memoryview(bytearray(b"xx" + data + b"body")), 2) == expected
 
 
 def test_a_version_from_the_future_has_the_newest_header() -> None:
     data = header(API_VERSIONS_KEY, 99, "new", 2)
-    assert parse_request_header(data, 0) == RequestHeader(API_VERSIONS_KEY, 99, 77, "new", len(data))
+    assert parse_request_header(data, 0) == (API_VERSIONS_KEY, 99, 77, "new", len(data))
 
 
 def test_the_header_of_an_unknown_api_is_still_read() -> None:
     data = header(999, 3, "someone", 1)
-    assert parse_request_header(data, 0).client_id == "someone"
+    assert parse_request_header(data, 0)[:4] == (999, 3, 77, "someone")
 
 
 def test_tagged_fields_in_the_header_are_skipped() -> None:
     data = header(18, 3, "x", 2)[:-1] + b"\x01\x05\x02ab"
-    assert parse_request_header(data + b"body", 0).body_position == len(data)
+    assert parse_request_header(data + b"body", 0)[4] == len(data)
 
 
 @pytest.mark.parametrize("header_version", [1, 2])

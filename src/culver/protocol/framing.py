@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from struct import Struct
 from struct import error as StructError
-from typing import NamedTuple
+from typing import TypeAlias
 
 from culver.errors import MalformedRequest
 from culver.protocol.apis import APIS
@@ -28,12 +28,9 @@ _SIZE_AND_CORRELATION_ID = Struct(">ii")
 _SIZE_AND_CORRELATION_ID_AND_NO_TAGS = Struct(">iix")
 
 
-class RequestHeader(NamedTuple):
-    api_key: int
-    api_version: int
-    correlation_id: int
-    client_id: str | None
-    body_position: int
+# Api key, api version, correlation id, client id, position of the body. A plain tuple, as a named one costs a
+# quarter of the whole parse.
+RequestHeader: TypeAlias = tuple[int, int, int, str | None, int]
 
 
 def frame_size(buffer: Buffer, position: int, max_bytes: int) -> int | None:
@@ -82,7 +79,7 @@ def parse_request_header(buffer: Buffer, position: int) -> RequestHeader:
                 position = skip_tagged_fields(buffer, position, count)
     except (StructError, IndexError, UnicodeDecodeError) as error:
         raise MalformedRequest(f"request header: {error}") from error
-    return RequestHeader(api_key, api_version, correlation_id, client_id, position)
+    return api_key, api_version, correlation_id, client_id, position
 
 
 def _find_out_about_tags(api_key: int, api_version: int) -> bool:

@@ -16,8 +16,8 @@ ZERO_UUID = bytes(16)
 # Kafka refuses strings that an int16 length could not hold, in the compact encoding as well.
 STRING_LENGTH_MAX = 0x7FFF
 
-# Elements in all the arrays of one message together. An element of a few bytes on the wire becomes an object of
-# a hundred, so that the largest frame allowed could otherwise take gigabytes to decode.
+# Elements in all the arrays of one message together. An element of a few bytes on the wire becomes an object
+# of a hundred, so that the largest frame allowed could otherwise take gigabytes to decode.
 ELEMENTS_MAX = 1 << 20
 
 
