@@ -1,0 +1,380 @@
+"""Incremental fetch sessions: a client says once what it reads, and then only what changes.
+
+A client opens a session with a full fetch (id 0, epoch 0). The answer names the session; from then on every
+request carries that name and an epoch one higher than the last, and lists only the partitions that changed.
+The answer, too, leaves out partitions of which there is nothing new. The epoch makes a lost or repeated
+request visible: the client hears INVALID_FETCH_SESSION_EPOCH and starts over with a full fetch.
+
+Topics are known by name up to version 12 of Fetch and by id from 13 on; a session keeps to what it began
+with.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Callable
+from typing import TypeAlias
+
+from culver.errors import ErrorCode
+from culver.protocol.messages.fetch import FetchPartition, FetchRequest, PartitionData
+
+NO_SESSION = 0
+INITIAL_EPOCH = 0
+FINAL_EPOCH = -1
+_MAX_EPOCH = 2**31 - 1
+
+TopicKey: TypeAlias = str | bytes
+"""A topic's name (Fetch up to 12) or id (from 13 on)."""
+
+Result: TypeAlias = tuple[TopicKey, PartitionData]
+"""What was read from one partition of a topic."""
+
+_EvictionKey: TypeAlias = tuple[bool, int, int]
+
+
+class PartitionToRead:
+    """One partition that a fetch wants, and what the session remembers of its last answer."""
+
+    __slots__ = (
+        "current_leader_epoch",
+        "fetch_offset",
+        "last_fetched_epoch",
+        "log_start_offset",
+        "max_bytes",
+        "partition",
+        "sent_high_watermark",
+        "sent_log_start_offset",
+        "topic",
+    )
+
+    def __init__(self, topic: TopicKey, asked: FetchPartition) -> None:
+        self.topic = topic
+        self.partition = asked.partition
+        # What the client has been told. It has been told nothing so far.
+        self.sent_high_watermark = -1
+        self.sent_log_start_offset = -1
+        self.ask(asked)
+
+    def ask(self, asked: FetchPartition) -> None:
+        """Take over what the client wants now."""
+        self.fetch_offset = asked.fetch_offset
+        self.max_bytes = asked.partition_max_bytes
+        # Where the log of a follower that fetches begins.
+        self.log_start_offset = asked.log_start_offset
+        self.current_leader_epoch = asked.current_leader_epoch
+        self.last_fetched_epoch = asked.last_fetched_epoch
+
+    def note_sent(self, data: PartitionData) -> None:
+        self.sent_high_watermark = data.high_watermark
+        self.sent_log_start_offset = data.log_start_offset
+
+    def is_news(self, data: PartitionData) -> bool:
+        """Whether the client has to hear of this, given what it knows; and if so, note that it did."""
+        news = (
+            bool(data.records)
+            or data.preferred_read_replica >= 0
+            or data.diverging_epoch is not None
+            or self.sent_high_watermark != data.high_watermark
+            or self.sent_log_start_offset != data.log_start_offset
+        )
+        self.note_sent(data)
+        if data.error_code:
+            # When the error goes away the client has to hear that, even if nothing else changed.
+            self.sent_high_watermark = -1
+            return True
+        return news
+
+    def __repr__(self) -> str:
+        return f"PartitionToRead({self.topic!r}, {self.partition}, fetch_offset={self.fetch_offset})"
+
+
+class FetchContext:
+    """One fetch request, seen through its session. This base is the fetch without one: it keeps nothing."""
+
+    def __init__(self, request: FetchRequest, by_id: bool) -> None:
+        self._request = request
+        self._by_id = by_id
+        self.error = ErrorCode.NONE
+        self.session_id = NO_SESSION
+
+    def partitions(self) -> list[PartitionToRead]:
+        """What to read, in the order that is fair to all partitions."""
+        by_id = self._by_id
+        return [
+            PartitionToRead(topic.topic_id if by_id else topic.topic, asked)
+            for topic in self._request.topics
+            for asked in topic.partitions
+        ]
+
+    def update(self, results: list[Result], now_ms: float) -> list[Result]:
+        """Which of these results belong into the answer. Sets `session_id` and `error` for it."""
+        return results
+
+
+class _ErrorContext(FetchContext):
+    """The session cannot be used; what it was to read is not known."""
+
+    def __init__(self, request: FetchRequest, by_id: bool, error: ErrorCode) -> None:
+        super().__init__(request, by_id)
+        self.error = error
+
+    def partitions(self) -> list[PartitionToRead]:
+        return []
+
+    def update(self, results: list[Result], now_ms: float) -> list[Result]:
+        return []
+
+
+class _FullContext(FetchContext):
+    """A full fetch that opens a session, if there is room for one, when it is answered."""
+
+    def __init__(self, request: FetchRequest, by_id: bool, sessions: FetchSessions) -> None:
+        super().__init__(request, by_id)
+        self._sessions = sessions
+        self._partitions: list[PartitionToRead] | None = None
+
+    def partitions(self) -> list[PartitionToRead]:
+        if self._partitions is None:
+            self._partitions = super().partitions()
+        return self._partitions
+
+    def update(self, results: list[Result], now_ms: float) -> list[Result]:
+        asked = {(item.topic, item.partition): item for item in self.partitions()}
+        kept: dict[tuple[TopicKey, int], PartitionToRead] = {}
+        for topic, data in results:
+            key = (topic, data.partition_index)
+            item = kept[key] = asked[key]
+            item.note_sent(data)
+        is_follower = _is_follower(self._request)
+        self.session_id = self._sessions.open_session(kept, self._by_id, is_follower, now_ms)
+        return results
+
+
+class _IncrementalContext(FetchContext):
+    """A fetch within a session."""
+
+    def __init__(self, request: FetchRequest, by_id: bool, session: _Session) -> None:
+        super().__init__(request, by_id)
+        self._session = session
+        self._epoch = session.epoch
+        self.session_id = session.id
+
+    def partitions(self) -> list[PartitionToRead]:
+        return list(self._session.partitions.values())
+
+    def update(self, results: list[Result], now_ms: float) -> list[Result]:
+        session = self._session
+        if session.epoch != self._epoch:
+            # The client did not wait for this answer but asked again.
+            self.error = ErrorCode.INVALID_FETCH_SESSION_EPOCH
+            return []
+        included: list[Result] = []
+        partitions = session.partitions
+        for result in results:
+            topic, data = result
+            key = (topic, data.partition_index)
+            item = partitions.get(key)
+            if item is None or not item.is_news(data):
+                continue
+            included.append(result)
+            if data.records:
+                # Next time the others come first: an answer's bytes are limited, and a busy partition
+                # at the front would leave nothing for those behind it.
+                del partitions[key]
+                partitions[key] = item
+        return included
+
+
+class _Session:
+    """What is remembered of one client between its fetches."""
+
+    __slots__ = (
+        "by_id",
+        "created_ms",
+        "epoch",
+        "evictable_by_all",
+        "evictable_by_followers",
+        "id",
+        "is_follower",
+        "last_used_ms",
+        "partitions",
+        "size",
+    )
+
+    def __init__(
+        self,
+        session_id: int,
+        partitions: dict[tuple[TopicKey, int], PartitionToRead],
+        by_id: bool,
+        is_follower: bool,
+        now_ms: float,
+    ) -> None:
+        self.id = session_id
+        self.partitions = partitions
+        self.by_id = by_id
+        self.is_follower = is_follower
+        self.created_ms = now_ms
+        self.last_used_ms = now_ms
+        self.epoch = INITIAL_EPOCH + 1
+        # The size that the cache has this session filed under.
+        self.size = -1
+        self.evictable_by_followers = False
+        self.evictable_by_all = False
+
+    def change(self, request: FetchRequest) -> None:
+        """Take in what an incremental request adds, changes and forgets."""
+        by_id = self.by_id
+        partitions = self.partitions
+        for topic in request.topics:
+            name = topic.topic_id if by_id else topic.topic
+            for asked in topic.partitions:
+                key = (name, asked.partition)
+                item = partitions.get(key)
+                if item is None:
+                    partitions[key] = PartitionToRead(name, asked)
+                else:
+                    item.ask(asked)
+        for forgotten in request.forgotten_topics_data:
+            name = forgotten.topic_id if by_id else forgotten.topic
+            for index in forgotten.partitions:
+                partitions.pop((name, index), None)
+
+    def eviction_key(self) -> _EvictionKey:
+        """Consumers go before followers, small sessions before large ones: they cost least to begin anew."""
+        return (self.is_follower, self.size, self.id)
+
+
+class FetchSessions:
+    """A bounded number of sessions.
+
+    When it is full, a new session takes the place of one that has been silent for `eviction_ms`; failing
+    that, of the least valuable one that is less valuable than itself and has had its `eviction_ms` of life (a
+    follower may push out any consumer at once). If there is none, the client has to do without a session.
+    """
+
+    def __init__(
+        self, max_sessions: int, new_session_id: Callable[[], int], eviction_ms: float = 120_000
+    ) -> None:
+        self._max_sessions = max_sessions
+        self._new_session_id = new_session_id
+        self._eviction_ms = eviction_ms
+        # In the order of their last use, longest ago first.
+        self._sessions: dict[int, _Session] = {}
+        # Sorted, least valuable first.
+        self._evictable_by_followers: list[_EvictionKey] = []
+        self._evictable_by_all: list[_EvictionKey] = []
+        self.evictions = 0
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    @property
+    def partition_count(self) -> int:
+        """Partitions in all sessions, as of their last use."""
+        return sum(session.size for session in self._sessions.values())
+
+    def resolve(self, request: FetchRequest, version: int, now_ms: float) -> FetchContext:
+        """What this request means. Hot; without a session it costs next to nothing."""
+        by_id = version >= 13
+        epoch = request.session_epoch
+        if epoch == FINAL_EPOCH:
+            if request.session_id != NO_SESSION:
+                self._close(request.session_id)
+            return FetchContext(request, by_id)
+        if epoch == INITIAL_EPOCH:
+            # A full fetch with a session's name starts over in its place.
+            self._close(request.session_id)
+            return _FullContext(request, by_id, self)
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            return _ErrorContext(request, by_id, ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if session.epoch != epoch:
+            return _ErrorContext(request, by_id, ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        if session.by_id != by_id:
+            return _ErrorContext(request, by_id, ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        session.change(request)
+        if not session.partitions:
+            self._close(session.id)
+            return FetchContext(request, by_id)
+        self._touch(session, now_ms)
+        session.epoch = 1 if session.epoch == _MAX_EPOCH else session.epoch + 1
+        return _IncrementalContext(request, by_id, session)
+
+    def open_session(
+        self,
+        partitions: dict[tuple[TopicKey, int], PartitionToRead],
+        by_id: bool,
+        is_follower: bool,
+        now_ms: float,
+    ) -> int:
+        """The id of a new session, or NO_SESSION if there is no room for it."""
+        if len(self._sessions) >= self._max_sessions and not self._evict(
+            (is_follower, len(partitions), 0), now_ms
+        ):
+            return NO_SESSION
+        session_id = self._new_session_id()
+        while session_id == NO_SESSION or session_id in self._sessions:
+            session_id = self._new_session_id()
+        session = _Session(session_id, partitions, by_id, is_follower, now_ms)
+        self._sessions[session_id] = session
+        self._touch(session, now_ms)
+        return session_id
+
+    def _evict(self, newcomer: _EvictionKey, now_ms: float) -> bool:
+        oldest = next(iter(self._sessions.values()), None)
+        if oldest is None:
+            return False
+        victim: int | None = None
+        if now_ms - oldest.last_used_ms > self._eviction_ms:
+            victim = oldest.id
+        else:
+            is_follower = newcomer[0]
+            candidates = self._evictable_by_followers if is_follower else self._evictable_by_all
+            if candidates and newcomer > candidates[0]:
+                victim = candidates[0][2]
+        if victim is None:
+            return False
+        self._close(victim)
+        self.evictions += 1
+        return True
+
+    def _touch(self, session: _Session, now_ms: float) -> None:
+        session.last_used_ms = now_ms
+        del self._sessions[session.id]
+        self._sessions[session.id] = session
+        is_old = now_ms - session.created_ms > self._eviction_ms
+        if session.size == len(session.partitions) and session.evictable_by_all == is_old:
+            return
+        self._unfile(session)
+        session.size = len(session.partitions)
+        session.evictable_by_all = is_old
+        session.evictable_by_followers = is_old or not session.is_follower
+        if session.evictable_by_all:
+            insort(self._evictable_by_all, session.eviction_key())
+        if session.evictable_by_followers:
+            insort(self._evictable_by_followers, session.eviction_key())
+
+    def _close(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self._unfile(session)
+
+    def _unfile(self, session: _Session) -> None:
+        key = session.eviction_key()
+        if session.evictable_by_all:
+            _remove_sorted(self._evictable_by_all, key)
+            session.evictable_by_all = False
+        if session.evictable_by_followers:
+            _remove_sorted(self._evictable_by_followers, key)
+            session.evictable_by_followers = False
+
+
+def _remove_sorted(keys: list[_EvictionKey], key: _EvictionKey) -> None:
+    index = bisect_left(keys, key)
+    assert keys[index] == key
+    del keys[index]
+
+
+def _is_follower(request: FetchRequest) -> bool:
+    state = request.replica_state
+    return request.replica_id >= 0 or (state is not None and state.replica_id >= 0)
