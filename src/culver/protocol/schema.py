@@ -134,7 +134,7 @@ def decoder(message: type[M], version: int) -> Callable[[Buffer, int], tuple[M, 
     """
     found = _decoders.get((message, version))
     if found is None:
-        check_version(message, version)
+        _check_version(message, version)
         source, constants = decoder_source(message, version)
         found = _decoders[message, version] = _compile("decode", message, version, source, constants)
     return found
@@ -144,13 +144,13 @@ def encoder(message: type[M], version: int) -> Callable[[M], list[Buffer]]:
     """The function that turns a message into the buffers to be sent one after another."""
     found = _encoders.get((message, version))
     if found is None:
-        check_version(message, version)
+        _check_version(message, version)
         source, constants = encoder_source(message, version)
         found = _encoders[message, version] = _compile("encode", message, version, source, constants)
     return found
 
 
-def check_version(message: type[Message], version: int) -> None:
+def _check_version(message: type[Message], version: int) -> None:
     versions = message.SCHEMA.versions
     if versions is None:
         raise TypeError(f"{message.__name__} is a part of other messages and has no versions of its own")
