@@ -10,8 +10,6 @@ from culver.core.names import collision_key
 
 NO_LEADER = -1
 
-_EMPTY: Mapping[str, str] = MappingProxyType({})
-
 
 @dataclass(frozen=True, slots=True)
 class BrokerInfo:
@@ -44,7 +42,7 @@ class TopicImage:
     name: str
     topic_id: bytes
     partitions: tuple[PartitionImage, ...]
-    config: Mapping[str, str] = _EMPTY
+    config: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         assert len(self.topic_id) == 16

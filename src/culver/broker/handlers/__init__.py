@@ -1,0 +1,1 @@
+"""One module per request: what it does, the versions it serves, and what changed in them."""

@@ -1,0 +1,83 @@
+"""Resources that have settings, topics and brokers: found by name, and their settings replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from culver.broker.controller import Outcome, each
+from culver.config.alter import Alteration, alter_broker, alter_topic
+from culver.core.image import TopicImage
+from culver.core.names import validate_topic_name
+from culver.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from culver.broker.node import Node
+
+TOPIC = 2
+BROKER = 4
+
+
+def topic_named(node: Node, name: str) -> TopicImage:
+    validate_topic_name(name)
+    topic = node.image.topics.get(name)
+    if topic is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
+    return topic
+
+
+def check_broker_name(node: Node, name: str) -> None:
+    """A broker is named by its number; the empty name means all of them."""
+    if name and not name.isdecimal():
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"a broker is named by its number, not {name!r}")
+    if name and int(name) != node.broker_id:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"this is broker {node.broker_id}; ask broker {name} for its settings"
+        )
+
+
+def alteration(
+    node: Node, kind: int, name: str, changes: Iterable[Alteration], *, replace: bool
+) -> Callable[[Outcome], None]:
+    """Check a change of one resource's settings and return what carries it out; KafkaError if it cannot be done.
+
+    With `replace` the settings that are not named go back to their defaults.
+    """
+    settings: Mapping[str, str]
+    if kind == TOPIC:
+        topic = topic_named(node, name)
+        settings = alter_topic(node.config, {} if replace else topic.config, changes)
+        return lambda done: node.controller.set_topic_config(name, settings, done)
+    if kind == BROKER:
+        check_broker_name(node, name)
+        settings = alter_broker(node.config, {} if replace else node.config.dynamic, changes)
+        return lambda done: node.controller.set_broker_config(settings, done)
+    raise KafkaError(ErrorCode.INVALID_REQUEST, f"resources of type {kind} have no settings here")
+
+
+def alter_all(
+    checks: Sequence[Callable[[], Callable[[Outcome], None]]],
+    done: Callable[[list[KafkaError | None]], object],
+    *,
+    validate_only: bool,
+) -> None:
+    """Check every resource, change those that pass unless told only to check, and report on each."""
+    outcomes: list[KafkaError | None] = [None] * len(checks)
+    starts: list[Callable[[Outcome], None]] = []
+    positions: list[int] = []
+    for position, check in enumerate(checks):
+        try:
+            start = check()
+        except KafkaError as error:
+            outcomes[position] = error
+            continue
+        if not validate_only:
+            starts.append(start)
+            positions.append(position)
+
+    def changed(results: list[KafkaError | None]) -> None:
+        for position, result in zip(positions, results, strict=True):
+            outcomes[position] = result
+        done(outcomes)
+
+    each(starts, changed)

@@ -1,0 +1,84 @@
+"""From the bytes of one request to the handler of its API and version, and back to bytes."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from culver.broker.handlers import api_versions, groups
+from culver.broker.server import Connection, Exchange
+from culver.errors import MalformedRequest
+from culver.protocol.apis import API_VERSIONS_KEY, APIS, Api
+from culver.protocol.framing import frame_response, parse_request_header
+from culver.protocol.schema import decoder, encoder
+
+if TYPE_CHECKING:
+    from culver.broker.node import Node
+
+Handler: TypeAlias = Callable[["Node", Exchange, Any], Any]
+
+
+class Route:
+    """How requests of one API in one version are read, handled and answered."""
+
+    __slots__ = ("api", "decode", "encode", "handler", "header_version")
+
+    def __init__(self, api: Api, version: int, handler: Handler) -> None:
+        self.api = api
+        self.handler = handler
+        self.decode = decoder(api.request, version)
+        self.encode = encoder(api.response, version)
+        self.header_version = api.response_header_version(version)
+
+    def encode_response(self, correlation_id: int, response: Any) -> list[Any]:
+        """The response's buffers, with its size and correlation id in front."""
+        return frame_response(correlation_id, self.header_version, self.encode(response))
+
+
+class Dispatcher:
+    """The table of routes, filled as versions are first used."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._routes: dict[tuple[int, int], Route] = {}
+
+    def served_apis(self) -> list[Api]:
+        return list(APIS.values())
+
+    def handle(self, connection: Connection, view: memoryview, start: int, stop: int) -> tuple[Exchange, Any]:
+        """Run one request. Hot: every request of every client passes here."""
+        frame = view[start:stop]
+        key, version, correlation_id, client_id, position = parse_request_header(frame, 0)
+        route = self._routes.get((key, version))
+        if route is None:
+            route, fallback = self._find(key, version)
+            if fallback is not None:
+                return Exchange(connection, route, 0, correlation_id, client_id), fallback
+        request, end = route.decode(frame, position)
+        if end != stop - start:
+            raise MalformedRequest(
+                f"{stop - start - end} bytes are left over behind a {route.api.name} request"
+            )
+        exchange = Exchange(connection, route, version, correlation_id, client_id)
+        return exchange, route.handler(self._node, exchange, request)
+
+    def _find(self, key: int, version: int) -> tuple[Route, Any]:
+        api = APIS.get(key)
+        if api is None:
+            raise MalformedRequest(f"API {key} is not served")
+        if not api.min_version <= version <= api.max_version or not api.decodable(version):
+            if key == API_VERSIONS_KEY:
+                # Whatever a newer client asks with, it understands an answer in format 0 (KIP-511).
+                return Route(api, 0, api_versions.handle), api_versions.unsupported(self._node)
+            raise MalformedRequest(f"{api.name} version {version} is not served")
+        route = self._routes[key, version] = Route(api, version, _handler_of(api))
+        return route, None
+
+
+def _handler_of(api: Api) -> Handler:
+    name = api.request.__module__.rpartition(".")[2]  # a handler's module is named as its messages' is
+    if name in groups.APIS:
+        return groups.handler(name)
+    handler: Handler = importlib.import_module(f"culver.broker.handlers.{name}").handle
+    return handler

@@ -1,0 +1,88 @@
+"""Group commit: acknowledgements that wait for the disk share one fdatasync per partition."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
+
+from culver.logging import get_logger
+
+if TYPE_CHECKING:
+    from culver.broker.partition import Partition
+    from culver.scheduler import Scheduler
+
+_log = get_logger("culver.commit")
+
+Committed: TypeAlias = Callable[[BaseException | None], object]
+
+
+class GroupCommit:
+    """Per partition at most one flush runs; whatever is appended meanwhile goes with the next one."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._waiting: dict[Partition, deque[tuple[int, Committed]]] = {}
+        self._running: set[Partition] = set()
+        self._asked: dict[Partition, None] = {}
+
+    def wait(self, partition: Partition, committed: Committed) -> None:
+        """Call `committed` once all that is in the log now is on disk, or with the error if it cannot be."""
+        log = partition.log
+        if log.flushed_offset >= log.end_offset:
+            committed(None)
+            return
+        self._waiting.setdefault(partition, deque()).append((log.end_offset, committed))
+        self.ask(partition)
+
+    def ask(self, partition: Partition) -> None:
+        """Have the partition flushed soon, with nobody waiting for it."""
+        if partition not in self._running:
+            self._asked[partition] = None
+
+    def start(self) -> None:
+        """Begin the flushes asked for; called after a bunch of requests, so that they share one."""
+        if self._asked:
+            asked, self._asked = self._asked, {}
+            for partition in asked:
+                self._flush(partition)
+
+    def _flush(self, partition: Partition) -> None:
+        task = partition.log.begin_flush()
+        if task is None:
+            failed = partition.log.failed
+            if failed is None and partition.log.flushed_offset < partition.log.end_offset:
+                failed = OSError("the log is closed")
+            self._complete(partition, failed)
+            return
+        self._running.add(partition)
+
+        def done(_result: object, error: BaseException | None) -> None:
+            self._running.discard(partition)
+            partition.log.finish_flush(task, error)
+            if error is not None:
+                # Never retried: after a failed fsync nobody knows which pages reached the disk.
+                _log.error(
+                    "a flush failed", topic=partition.topic, partition=partition.index, error=str(error)
+                )
+                partition.log.high_watermark = partition.log.flushed_offset
+            waiting = self._waiting.get(partition)
+            if error is None and waiting and waiting[-1][0] > partition.log.flushed_offset:
+                self._flush(partition)
+            self._complete(partition, error)
+
+        self._scheduler.run_blocking(task.run, done)
+
+    def _complete(self, partition: Partition, error: BaseException | None) -> None:
+        waiting = self._waiting.get(partition)
+        if waiting is None:
+            return
+        flushed = partition.log.flushed_offset
+        ready: list[tuple[Committed, BaseException | None]] = []
+        while waiting and (error is not None or waiting[0][0] <= flushed):
+            offset, committed = waiting.popleft()
+            ready.append((committed, None if offset <= flushed else error))
+        if not waiting:
+            del self._waiting[partition]
+        for committed, outcome in ready:
+            committed(outcome)

@@ -1,0 +1,39 @@
+"""ApiVersions: which requests this broker serves, and in which versions. Serves versions 0 to 4.
+
+3: flexible (but the response header is not), client software. 4: features with minimum level 0.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from culver.errors import ErrorCode
+from culver.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+
+if TYPE_CHECKING:
+    from culver.broker.node import Node
+    from culver.broker.server import Exchange
+
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+def handle(node: Node, exchange: Exchange, request: ApiVersionsRequest) -> ApiVersionsResponse:
+    if exchange.version >= 3 and not (
+        _SOFTWARE.fullmatch(request.client_software_name)
+        and _SOFTWARE.fullmatch(request.client_software_version)
+    ):
+        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
+    return ApiVersionsResponse(api_keys=served(node), finalized_features_epoch=0)
+
+
+def unsupported(node: Node) -> ApiVersionsResponse:
+    """The answer, in format 0, to a version that this broker does not know: the client picks from it."""
+    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=served(node))
+
+
+def served(node: Node) -> list[ApiVersion]:
+    return [
+        ApiVersion(api_key=api.key, min_version=api.min_version, max_version=api.max_version)
+        for api in node.dispatcher.served_apis()
+    ]

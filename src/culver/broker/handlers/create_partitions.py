@@ -1,0 +1,80 @@
+"""CreatePartitions: give topics more partitions. Serves versions 0 to 3.
+
+2: flexible. 3: may be throttled.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from culver.broker.controller import each
+from culver.broker.handlers.create_topics import check_assignment, check_count
+from culver.errors import ErrorCode, KafkaError
+from culver.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+
+if TYPE_CHECKING:
+    from culver.broker.node import Node
+    from culver.broker.server import Exchange
+
+
+def handle(
+    node: Node, exchange: Exchange, request: CreatePartitionsRequest
+) -> CreatePartitionsResponse | None:
+    twice = {name for name, count in Counter(topic.name for topic in request.topics).items() if count > 1}
+    results: dict[str, CreatePartitionsTopicResult] = {}
+    starts = []
+    started: list[str] = []
+    for asked in request.topics:
+        result = results[asked.name] = CreatePartitionsTopicResult(name=asked.name)
+        try:
+            if asked.name in twice:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            _check(node, asked)
+        except KafkaError as error:
+            result.error_code, result.error_message = error.code, error.message
+            continue
+        if not request.validate_only:
+            started.append(asked.name)
+            starts.append(
+                lambda done, asked=asked: node.controller.create_partitions(asked.name, asked.count, done)
+            )
+
+    def made(outcomes: list[KafkaError | None]) -> None:
+        for name, error in zip(started, outcomes, strict=True):
+            if error is not None:
+                results[name].error_code, results[name].error_message = error.code, error.message
+        exchange.reply(CreatePartitionsResponse(results=list(results.values())))
+
+    if not starts:
+        return CreatePartitionsResponse(results=list(results.values()))
+    each(starts, made)
+    return None
+
+
+def _check(node: Node, asked: CreatePartitionsTopic) -> None:
+    topic = node.image.topics.get(asked.name)
+    if topic is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    current = len(topic.partitions)
+    if asked.count == current:
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {current} partition(s).")
+    if asked.count < current:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"The topic {asked.name} currently has {current} partition(s); {asked.count} would not be an increase.",
+        )
+    check_count(asked.count)
+    if asked.assignments is not None:
+        if len(asked.assignments) != asked.count - current:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"{asked.count - current} new partition(s) need as many assignments, not {len(asked.assignments)}",
+            )
+        for assignment in asked.assignments:
+            check_assignment(node, assignment.broker_ids)

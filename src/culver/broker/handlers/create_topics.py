@@ -1,0 +1,150 @@
+"""CreateTopics: make topics, each for itself. Serves versions 2 to 7.
+
+5: flexible; the answer tells partitions and configuration. 7: topic ids.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from culver.broker.controller import PARTITIONS_MAX, NewTopic, each
+from culver.config.alter import checked_topic_overrides
+from culver.config.describe import describe_topic
+from culver.errors import ErrorCode, KafkaError
+from culver.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+if TYPE_CHECKING:
+    from culver.broker.node import Node
+    from culver.broker.server import Exchange
+
+
+def handle(node: Node, exchange: Exchange, request: CreateTopicsRequest) -> CreateTopicsResponse | None:
+    twice = {name for name, count in Counter(topic.name for topic in request.topics).items() if count > 1}
+    results: list[CreatableTopicResult] = []
+    starts = []
+    started: list[CreatableTopicResult] = []
+    for asked in request.topics:
+        if asked.name in twice:
+            if all(result.name != asked.name for result in results):
+                error = KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+                results.append(_failed(asked.name, error))
+            continue
+        try:
+            topic = plan(node, asked)
+        except KafkaError as error:
+            results.append(_failed(asked.name, error))
+            continue
+        result = _made(node, topic)
+        results.append(result)
+        if not request.validate_only:
+            started.append(result)
+            starts.append(lambda done, topic=topic: node.controller.create_topic(topic, done))
+
+    def made(outcomes: list[KafkaError | None]) -> None:
+        for result, error in zip(started, outcomes, strict=True):
+            if error is not None:
+                results[results.index(result)] = _failed(result.name, error)
+        exchange.reply(CreateTopicsResponse(topics=results))
+
+    if not starts:
+        return CreateTopicsResponse(topics=results)
+    each(starts, made)
+    return None
+
+
+def plan(node: Node, asked: CreatableTopic) -> NewTopic:
+    """Check one topic's request and fill in what it leaves open."""
+    node.controller.check_new_topic(asked.name)
+    count = asked.num_partitions
+    factor = asked.replication_factor
+    if asked.assignments:
+        count = _partitions_assigned(node, asked)
+    else:
+        if count == -1:
+            count = node.config.num_partitions
+        if count < 1:
+            raise KafkaError(
+                ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value."
+            )
+        if factor == -1:
+            factor = node.config.default_replication_factor
+        if factor < 1:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                "Replication factor was set to an invalid non-positive value.",
+            )
+        if factor > len(node.image.brokers):
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                f"replication factor {factor} asked for, but only {len(node.image.brokers)} broker(s) are registered",
+            )
+    check_count(count)
+    config = checked_topic_overrides(node.config, {setting.name: setting.value for setting in asked.configs})
+    return NewTopic(asked.name, uuid.uuid4().bytes, count, config)
+
+
+def check_count(count: int) -> None:
+    if count > PARTITIONS_MAX:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS, f"{count} partitions asked for; one topic may have {PARTITIONS_MAX}"
+        )
+
+
+def _partitions_assigned(node: Node, asked: CreatableTopic) -> int:
+    if asked.num_partitions != -1 or asked.replication_factor != -1:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            "num_partitions and replication_factor must be -1 when replicas are assigned by hand",
+        )
+    indexes = sorted(assignment.partition_index for assignment in asked.assignments)
+    if indexes != list(range(len(indexes))):
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions must be numbered consecutively, starting with 0"
+        )
+    for assignment in asked.assignments:
+        check_assignment(node, assignment.broker_ids)
+    return len(indexes)
+
+
+def check_assignment(node: Node, broker_ids: list[int]) -> None:
+    """Replicas that are named by hand must be distinct brokers that exist."""
+    if not broker_ids or len(set(broker_ids)) != len(broker_ids):
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"the replicas {broker_ids} are empty or repeat a broker"
+        )
+    for broker_id in broker_ids:
+        if broker_id not in node.image.brokers:
+            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"there is no broker {broker_id}")
+
+
+def _made(node: Node, topic: NewTopic) -> CreatableTopicResult:
+    return CreatableTopicResult(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        num_partitions=topic.partition_count,
+        replication_factor=1,
+        configs=[
+            CreatableTopicConfigs(
+                name=setting.name,
+                value=setting.value,
+                read_only=setting.read_only,
+                config_source=setting.source,
+                is_sensitive=setting.sensitive,
+            )
+            for setting in describe_topic(node.config, topic.config)
+        ],
+    )
+
+
+def _failed(name: str, error: KafkaError) -> CreatableTopicResult:
+    return CreatableTopicResult(name=name, error_code=error.code, error_message=error.message, configs=[])

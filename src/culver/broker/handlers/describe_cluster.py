@@ -1,0 +1,41 @@
+"""DescribeCluster: the brokers and the controller. Serves versions 0 to 2.
+
+1: brokers or controllers. 2: fenced brokers too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from culver.errors import ErrorCode
+from culver.protocol.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+
+if TYPE_CHECKING:
+    from culver.broker.node import Node
+    from culver.broker.server import Exchange
+
+BROKERS = 1
+
+
+def handle(node: Node, exchange: Exchange, request: DescribeClusterRequest) -> DescribeClusterResponse:
+    image = node.image
+    if request.endpoint_type != BROKERS:
+        return DescribeClusterResponse(
+            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+            error_message="this is a broker; ask for endpoint type 1",
+            cluster_id=image.cluster_id,
+            brokers=[],
+        )
+    return DescribeClusterResponse(
+        endpoint_type=BROKERS,
+        cluster_id=image.cluster_id,
+        controller_id=image.controller_id,
+        brokers=[
+            DescribeClusterBroker(broker_id=broker.id, host=broker.host, port=broker.port, rack=broker.rack)
+            for broker in image.brokers.values()
+        ],
+    )

@@ -1,0 +1,52 @@
+"""DescribeProducers: the idempotent producers that a partition remembers. Serves version 0."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from culver.errors import ErrorCode
+from culver.protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+
+if TYPE_CHECKING:
+    from culver.broker.node import Node
+    from culver.broker.server import Exchange
+
+
+def handle(node: Node, exchange: Exchange, request: DescribeProducersRequest) -> DescribeProducersResponse:
+    return DescribeProducersResponse(
+        topics=[
+            TopicResponse(
+                name=topic.name,
+                partitions=[_describe(node, topic.name, index) for index in topic.partition_indexes],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _describe(node: Node, topic: str, index: int) -> PartitionResponse:
+    partition = node.partitions.get(topic, index)
+    if partition is None:
+        return PartitionResponse(
+            partition_index=index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, active_producers=[]
+        )
+    return PartitionResponse(
+        partition_index=index,
+        active_producers=[
+            ProducerState(
+                producer_id=producer.producer_id,
+                producer_epoch=producer.epoch,
+                last_sequence=producer.last_sequence,
+                last_timestamp=producer.last_timestamp_ms,
+                coordinator_epoch=-1,
+                current_txn_start_offset=-1,
+            )
+            for producer in partition.log.producers()
+        ],
+    )

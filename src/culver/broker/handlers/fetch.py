@@ -1,0 +1,239 @@
+"""Fetch: read record batches, waiting for them if need be. Serves versions 4 to 18.
+
+7: incremental sessions. 9: leader epochs. 11: racks. 12: flexible, diverging epochs. 13: topics by id.
+15: the replica's state is tagged. 16: addresses of new leaders. 17: directory ids. 18: a follower's high watermark.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from culver.broker.partition import Partition
+from culver.errors import ErrorCode, KafkaError
+from culver.log.partition_log import ColdRead
+from culver.protocol.messages.fetch import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+
+if TYPE_CHECKING:
+    from culver.broker.node import Node
+    from culver.broker.server import Exchange
+    from culver.core.fetch_session import FetchContext, PartitionToRead, Result, TopicKey
+    from culver.scheduler import Timer
+
+READ_COMMITTED = 1
+# How often a read may find its bytes gone from the page cache again before it is answered empty.
+_COLD_TRIES_MAX = 10
+
+
+def handle(node: Node, exchange: Exchange, request: FetchRequest) -> FetchResponse | None:
+    """Answer with what there is if it is enough; otherwise park until it is, or until max_wait_ms has passed."""
+    context = node.fetch_sessions.resolve(request, exchange.version, node.clock.monotonic_ms())
+    if context.error is not ErrorCode.NONE:
+        return FetchResponse(error_code=context.error, responses=[])
+    return _Fetch(node, exchange, request, context).begin()
+
+
+class _Fetch:
+    """One fetch request on its way to an answer."""
+
+    __slots__ = (
+        "_available_bytes",
+        "_cold_tries",
+        "_committed_only",
+        "_context",
+        "_exchange",
+        "_max_bytes",
+        "_node",
+        "_request",
+        "_seen_bytes",
+        "_timer",
+        "_watched",
+    )
+
+    def __init__(self, node: Node, exchange: Exchange, request: FetchRequest, context: FetchContext) -> None:
+        self._node = node
+        self._exchange = exchange
+        self._request = request
+        self._context = context
+        self._committed_only = request.isolation_level == READ_COMMITTED
+        self._max_bytes = min(request.max_bytes, node.config.fetch_max_bytes)
+        self._timer: Timer | None = None
+        self._watched: list[Partition] = []
+        self._seen_bytes = 0
+        self._available_bytes = 0
+        self._cold_tries = 0
+
+    def begin(self) -> FetchResponse | None:
+        """The answer if it can be given now."""
+        found, size, urgent, cold = self._read()
+        if cold and not size and not urgent:
+            self._load(cold)
+            return None
+        request = self._request
+        if size >= request.min_bytes or urgent or request.max_wait_ms <= 0 or not found:
+            return self._respond(found)
+        self._park(size)
+        return None
+
+    # -- reading ----------------------------------------------------------------------------------------
+
+    def _read(self) -> tuple[list[Result], int, bool, list[ColdRead]]:
+        """What each partition gives now, their bytes, whether one has an error to tell, and what was not in memory."""
+        found = []
+        left = self._max_bytes
+        size = 0
+        urgent = False
+        cold: list[ColdRead] = []
+        for wanted in self._context.partitions():
+            partition = self._find(wanted.topic, wanted.partition)
+            if not isinstance(partition, Partition):
+                found.append((wanted.topic, _failed(wanted.partition, partition)))
+                urgent = True
+                continue
+            data = self._read_one(partition, wanted, left, size == 0, cold)
+            if data.records:
+                read_bytes = sum(map(len, cast("list[bytes]", data.records)))
+                size += read_bytes
+                left -= read_bytes
+            if data.error_code or data.diverging_epoch is not None:
+                urgent = True
+            found.append((wanted.topic, data))
+        return found, size, urgent, cold
+
+    def _find(self, topic: TopicKey, index: int) -> Partition | ErrorCode:
+        if isinstance(topic, bytes):
+            image = self._node.image.topics_by_id.get(topic)
+            if image is None:
+                return ErrorCode.UNKNOWN_TOPIC_ID
+            topic = image.name
+        return self._node.partitions.get(topic, index) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def _read_one(
+        self, partition: Partition, wanted: PartitionToRead, left: int, first: bool, cold: list[ColdRead]
+    ) -> PartitionData:
+        code = partition.epoch_error(wanted.current_leader_epoch)
+        if code:
+            return _failed(partition.index, code)
+        log = partition.log
+        if log.corruption is not None:
+            return _failed(partition.index, ErrorCode.KAFKA_STORAGE_ERROR)
+        high_watermark = log.high_watermark
+        data = PartitionData(
+            partition_index=partition.index,
+            error_code=0,
+            high_watermark=high_watermark,
+            last_stable_offset=high_watermark,
+            log_start_offset=log.start_offset,
+            aborted_transactions=[] if self._committed_only else None,
+            records=[],
+        )
+        if wanted.last_fetched_epoch >= 0:
+            epoch, end_offset = log.epoch_end_offset(wanted.last_fetched_epoch)
+            if epoch != wanted.last_fetched_epoch or end_offset < wanted.fetch_offset:
+                data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
+                return data
+        if left <= 0 and not first:
+            return data
+        try:
+            result = log.read(
+                wanted.fetch_offset, min(wanted.max_bytes, left), high_watermark, at_least_one=first
+            )
+        except KafkaError as error:
+            return _failed(partition.index, error.code)
+        except OSError:
+            return _failed(partition.index, ErrorCode.KAFKA_STORAGE_ERROR)
+        if isinstance(result, ColdRead):
+            cold.append(result)
+        else:
+            data.records = result.buffers
+        return data
+
+    def _load(self, cold: list[ColdRead]) -> None:
+        """Have a thread bring the bytes into the page cache, then try again; others are served meanwhile."""
+        self._cold_tries += 1
+
+        def load() -> None:
+            for read in cold:
+                read.load()
+
+        def loaded(_result: None, error: BaseException | None) -> None:
+            if self._exchange.abandoned:
+                return
+            if error is not None or self._cold_tries >= _COLD_TRIES_MAX:
+                self._answer()
+                return
+            response = self.begin()
+            if response is not None:
+                self._exchange.reply(response)
+
+        self._node.scheduler.run_blocking(load, loaded)
+
+    # -- waiting ----------------------------------------------------------------------------------------
+
+    def _park(self, available_bytes: int) -> None:
+        self._available_bytes = available_bytes
+        for wanted in self._context.partitions():
+            partition = self._find(wanted.topic, wanted.partition)
+            assert isinstance(partition, Partition), "a missing partition is answered at once"
+            partition.waiters[self] = None
+            self._watched.append(partition)
+            self._seen_bytes += partition.appended_bytes
+        self._timer = self._node.scheduler.call_later(self._request.max_wait_ms, self._answer)
+        self._exchange.on_abandon = self._stop_waiting
+
+    def partition_changed(self) -> None:
+        """More was appended to a watched partition, or it is gone."""
+        appended_bytes = sum([partition.appended_bytes for partition in self._watched]) - self._seen_bytes
+        if self._available_bytes + appended_bytes >= self._request.min_bytes or any(
+            self._node.partitions.get(partition.topic, partition.index) is not partition
+            for partition in self._watched
+        ):
+            self._answer()
+
+    def _answer(self) -> None:
+        self._stop_waiting()
+        found, size, urgent, cold = self._read()
+        if cold and not size and not urgent and self._cold_tries < _COLD_TRIES_MAX:
+            self._load(cold)
+            return
+        self._exchange.reply(self._respond(found))
+
+    def _stop_waiting(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for partition in self._watched:
+            partition.waiters.pop(self, None)
+        self._watched.clear()
+
+    # -- answering --------------------------------------------------------------------------------------
+
+    def _respond(self, found: list[Result]) -> FetchResponse:
+        context = self._context
+        topics: list[FetchableTopicResponse] = []
+        last: TopicKey | None = None
+        for topic, data in context.update(found, self._node.clock.monotonic_ms()):
+            if topic != last:
+                last = topic
+                if isinstance(topic, bytes):
+                    topics.append(FetchableTopicResponse(topic_id=topic, partitions=[]))
+                else:
+                    topics.append(FetchableTopicResponse(topic=topic, partitions=[]))
+            topics[-1].partitions.append(data)
+        return FetchResponse(error_code=context.error, session_id=context.session_id, responses=topics)
+
+
+def _failed(index: int, code: ErrorCode) -> PartitionData:
+    return PartitionData(
+        partition_index=index,
+        error_code=code,
+        high_watermark=-1,
+        last_stable_offset=-1,
+        log_start_offset=-1,
+        records=[],
+    )

@@ -1,0 +1,45 @@
+"""IncrementalAlterConfigs: single settings are set, deleted, appended to or subtracted from. Versions 0 to 1."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from culver.broker.config_resources import alter_all, alteration
+from culver.broker.controller import Outcome
+from culver.config.alter import Alteration
+from culver.errors import KafkaError
+from culver.protocol.messages.incremental_alter_configs import (
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+if TYPE_CHECKING:
+    from culver.broker.node import Node
+    from culver.broker.server import Exchange
+
+
+def handle(node: Node, exchange: Exchange, request: IncrementalAlterConfigsRequest) -> None:
+    def done(outcomes: list[KafkaError | None]) -> None:
+        responses = [_answer(asked, error) for asked, error in zip(request.resources, outcomes, strict=True)]
+        exchange.reply(IncrementalAlterConfigsResponse(responses=responses))
+
+    checks = [partial(_check, node, asked) for asked in request.resources]
+    node.scheduler.call_soon(lambda: alter_all(checks, done, validate_only=request.validate_only))
+
+
+def _check(node: Node, asked: AlterConfigsResource) -> Callable[[Outcome], None]:
+    changes = [Alteration(config.name, config.config_operation, config.value) for config in asked.configs]
+    return alteration(node, asked.resource_type, asked.resource_name, changes, replace=False)
+
+
+def _answer(asked: AlterConfigsResource, error: KafkaError | None) -> AlterConfigsResourceResponse:
+    return AlterConfigsResourceResponse(
+        error_code=0 if error is None else error.code,
+        error_message=None if error is None else error.message,
+        resource_type=asked.resource_type,
+        resource_name=asked.resource_name,
+    )

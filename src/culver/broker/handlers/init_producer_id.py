@@ -1,0 +1,38 @@
+"""InitProducerId: a producer id for idempotence. Serves versions 0 to 5.
+
+2: flexible. 3: a producer that had an id gives it, to keep its identity. 4: PRODUCER_FENCED. 5: transactions V2.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from culver.errors import ErrorCode
+from culver.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+if TYPE_CHECKING:
+    from culver.broker.node import Node
+    from culver.broker.server import Exchange
+
+
+def handle(node: Node, exchange: Exchange, request: InitProducerIdRequest) -> InitProducerIdResponse | None:
+    if request.transactional_id is not None:
+        code = (
+            ErrorCode.INVALID_REQUEST
+            if request.transactional_id == ""
+            else ErrorCode.COORDINATOR_NOT_AVAILABLE
+        )
+        return InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)
+
+    def allocated(producer_id: int | None, error: BaseException | None) -> None:
+        if producer_id is None:
+            exchange.reply(
+                InitProducerIdResponse(
+                    error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, producer_id=-1, producer_epoch=-1
+                )
+            )
+        else:
+            exchange.reply(InitProducerIdResponse(producer_id=producer_id, producer_epoch=0))
+
+    taken = node.producer_ids.take(allocated)
+    return None if taken is None else InitProducerIdResponse(producer_id=taken, producer_epoch=0)

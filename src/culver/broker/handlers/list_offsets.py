@@ -1,0 +1,95 @@
+"""ListOffsets: offsets by position or by time. Serves versions 1 to 11.
+
+2: isolation level. 4: leader epochs. 7: the record with the largest timestamp. 8: earliest local.
+9: latest tiered. 10: a time limit. 11: earliest pending upload.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from culver.errors import ErrorCode, KafkaError
+from culver.protocol.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+
+if TYPE_CHECKING:
+    from culver.broker.node import Node
+    from culver.broker.partition import Partition
+    from culver.broker.server import Exchange
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+EARLIEST_PENDING_UPLOAD = -6
+# Which special timestamps a version may use; before 7 a negative number is just a timestamp nobody has.
+_SINCE_VERSION = {
+    LATEST: 1,
+    EARLIEST: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
+
+
+def handle(node: Node, exchange: Exchange, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    topics = []
+    for topic in request.topics:
+        answers = []
+        for asked in topic.partitions:
+            answer = ListOffsetsPartitionResponse(
+                partition_index=asked.partition_index, timestamp=-1, offset=-1
+            )
+            answers.append(answer)
+            partition = node.partitions.get(topic.name, asked.partition_index)
+            if partition is None:
+                answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                continue
+            answer.error_code = partition.epoch_error(asked.current_leader_epoch)
+            if answer.error_code:
+                continue
+            if not _by_position(partition, asked.timestamp, exchange.version, answer):
+                _by_time(partition, asked.timestamp, answer)
+        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
+    return ListOffsetsResponse(topics=topics)
+
+
+def _by_position(
+    partition: Partition, timestamp: int, version: int, answer: ListOffsetsPartitionResponse
+) -> bool:
+    log = partition.log
+    if timestamp < 0 and version < _SINCE_VERSION.get(timestamp, 1 << 15):
+        answer.error_code = ErrorCode.UNSUPPORTED_VERSION
+    elif timestamp in (EARLIEST, EARLIEST_LOCAL):
+        answer.offset = log.start_offset
+        answer.leader_epoch = log.epoch_at(log.start_offset)
+    elif timestamp == LATEST:
+        answer.offset = log.high_watermark
+        answer.leader_epoch = log.latest_epoch
+    elif timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        pass  # nothing is ever tiered: no offset
+    else:
+        return False
+    return True
+
+
+def _by_time(partition: Partition, timestamp: int, answer: ListOffsetsPartitionResponse) -> None:
+    log = partition.log
+    try:
+        found = (
+            log.max_timestamp_offset() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
+        )
+    except KafkaError as error:
+        answer.error_code = error.code
+        return
+    except OSError:
+        answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+        return
+    if found is not None and found[0] < log.high_watermark:
+        answer.offset, answer.timestamp, answer.leader_epoch = found

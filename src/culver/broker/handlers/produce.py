@@ -1,0 +1,159 @@
+"""Produce: append record batches. Serves versions 3 to 13.
+
+7: zstd is allowed. 8: error texts per batch. 9: flexible. 10: the leader's address in errors.
+12: implicit add to a transaction. 13: topics by id.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from culver.broker.server import NO_RESPONSE, NoResponse
+from culver.core.names import INTERNAL_TOPICS
+from culver.errors import ErrorCode, KafkaError
+from culver.protocol.messages.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+
+if TYPE_CHECKING:
+    from culver.broker.node import Node
+    from culver.broker.partition import Partition
+    from culver.broker.server import Exchange
+
+_ADMIN_CLIENT_ID = "__admin_client"  # the one client that may write to internal topics, as in Kafka
+
+
+def handle(node: Node, exchange: Exchange, request: ProduceRequest) -> ProduceResponse | NoResponse | None:
+    """Append each partition's batch, and answer when the acknowledgement asked for has been reached."""
+    acks = request.acks
+    if acks not in (-1, 0, 1):
+        return _all_failed(request, ErrorCode.INVALID_REQUIRED_ACKS, "acks must be -1 (all), 0 or 1")
+    if request.transactional_id is not None:
+        return _all_failed(
+            request,
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            "transactions are not served by this broker; produce without transactional.id",
+        )
+    waiting: list[tuple[Partition, PartitionProduceResponse]] = []
+    responses = []
+    for topic in request.topic_data:
+        name, topic_error = _resolve(node, exchange.version, topic)
+        if (
+            topic_error is ErrorCode.NONE
+            and name in INTERNAL_TOPICS
+            and exchange.client_id != _ADMIN_CLIENT_ID
+        ):
+            topic_error = ErrorCode.INVALID_TOPIC_EXCEPTION
+        answers = []
+        for data in topic.partition_data:
+            if topic_error is not ErrorCode.NONE:
+                answers.append(_failed(data.index, topic_error))
+                continue
+            partition = node.partitions.get(name, data.index)
+            if partition is None:
+                answers.append(_failed(data.index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+                continue
+            if data.records is None:
+                answers.append(_failed(data.index, ErrorCode.INVALID_RECORD, "no records were sent"))
+                continue
+            try:
+                result = partition.append(data.records)
+            except KafkaError as error:
+                answers.append(_failed(data.index, error.code, error.message))
+                continue
+            if partition.waiters:
+                node.partitions.changed(partition)
+            answer = PartitionProduceResponse(
+                index=data.index,
+                error_code=0,
+                base_offset=result.base_offset,
+                log_append_time_ms=result.log_append_time_ms,
+                log_start_offset=result.log_start_offset,
+            )
+            answers.append(answer)
+            flush = partition.log.config.flush
+            if flush != "os" and acks != 0 and (acks == -1 or flush == "always"):
+                waiting.append((partition, answer))
+        responses.append(
+            TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
+        )
+    response = ProduceResponse(responses=responses)
+    if acks == 0:
+        return _close_on_error(exchange, responses)
+    if not waiting:
+        return response
+    return _wait_for_disk(node, exchange, response, waiting)
+
+
+def _resolve(node: Node, version: int, topic: TopicProduceData) -> tuple[str, ErrorCode]:
+    if version < 13:
+        return topic.name, ErrorCode.NONE
+    image = node.image.topics_by_id.get(topic.topic_id)
+    return ("", ErrorCode.UNKNOWN_TOPIC_ID) if image is None else (image.name, ErrorCode.NONE)
+
+
+def _wait_for_disk(
+    node: Node,
+    exchange: Exchange,
+    response: ProduceResponse,
+    waiting: list[tuple[Partition, PartitionProduceResponse]],
+) -> ProduceResponse | None:
+    left = len(waiting)
+    parked = False
+
+    def one_done(partition: Partition, answer: PartitionProduceResponse, error: BaseException | None) -> None:
+        nonlocal left
+        if error is not None:
+            answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+            answer.base_offset = answer.log_append_time_ms = answer.log_start_offset = -1
+            answer.error_message = (
+                f"the records of {partition.topic}-{partition.index} could not be flushed: {error}"
+            )
+        left -= 1
+        if left == 0 and parked:
+            exchange.reply(response)
+
+    for partition, answer in waiting:
+        node.group_commit.wait(partition, partial(one_done, partition, answer))
+    if left == 0:
+        return response
+    parked = True
+    return None
+
+
+def _close_on_error(exchange: Exchange, responses: list[TopicProduceResponse]) -> NoResponse:
+    # With acks=0 there is no response to carry an error: closing the connection is how the client learns.
+    if any(answer.error_code for topic in responses for answer in topic.partition_responses):
+        exchange.connection.close()
+    return NO_RESPONSE
+
+
+def _failed(index: int, code: ErrorCode, message: str | None = None) -> PartitionProduceResponse:
+    return PartitionProduceResponse(
+        index=index,
+        error_code=code,
+        base_offset=-1,
+        log_append_time_ms=-1,
+        log_start_offset=-1,
+        error_message=message,
+    )
+
+
+def _all_failed(request: ProduceRequest, code: ErrorCode, message: str) -> ProduceResponse | NoResponse:
+    if request.acks == 0:
+        return NO_RESPONSE
+    return ProduceResponse(
+        responses=[
+            TopicProduceResponse(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partition_responses=[_failed(data.index, code, message) for data in topic.partition_data],
+            )
+            for topic in request.topic_data
+        ]
+    )

@@ -1,0 +1,416 @@
+"""Connections: bytes in, requests to their handlers, responses out in the order of the requests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from struct import Struct
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from culver.broker.buffers import ReceiveBuffers
+from culver.errors import MalformedRequest
+from culver.logging import get_logger
+
+if TYPE_CHECKING:
+    from culver.broker.dispatch import Dispatcher, Route
+    from culver.config import BrokerConfig
+    from culver.scheduler import Scheduler
+
+_SIZE = Struct(">i")
+_log = get_logger("culver.server")
+
+# A response this large goes out buffer by buffer; smaller ones are cheaper joined into one write.
+_JOIN_MAX_BYTES = 64 << 10
+# Requests of one connection that may wait for their answers before it is read no further.
+_PENDING_MAX = 512
+_WRITE_HIGH_WATER_BYTES = 256 << 10
+_SWEEP_INTERVAL_MS = 5_000
+_STALL_MAX_MS = 30_000
+
+
+class NoResponse:
+    """What a handler returns for a request that gets no response (acks=0)."""
+
+
+NO_RESPONSE = NoResponse()
+
+
+class Exchange:
+    """One request and the place its response will take among those of its connection.
+
+    A handler returns the response, or keeps the exchange and calls `reply` later.
+    """
+
+    __slots__ = (
+        "abandoned",
+        "buffers",
+        "client_id",
+        "connection",
+        "correlation_id",
+        "on_abandon",
+        "route",
+        "version",
+    )
+
+    def __init__(
+        self, connection: Connection, route: Route, version: int, correlation_id: int, client_id: str | None
+    ) -> None:
+        self.connection = connection
+        self.route = route
+        self.version = version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.buffers: list[Any] | None = None
+        self.abandoned = False
+        self.on_abandon: Callable[[], object] | None = None
+
+    def reply(self, response: Any) -> None:
+        """Answer a request that was kept. Harmless when the client is gone."""
+        assert self.buffers is None, "a request is answered once"
+        if response is NO_RESPONSE:
+            self.buffers = []
+        elif self.abandoned:
+            return
+        else:
+            self.buffers = self.route.encode_response(self.correlation_id, response)
+        self.connection.answered()
+
+    @property
+    def client_host(self) -> str:
+        return self.connection.peer_host
+
+
+class Connection(asyncio.BufferedProtocol):
+    """One client's byte stream.
+
+    Handlers run in the order of the requests and may finish in any order; responses leave in the order of
+    the requests, because Kafka clients match them by position.
+    """
+
+    __slots__ = (
+        "_buffer",
+        "_closed",
+        "_end",
+        "_out",
+        "_pending",
+        "_processing",
+        "_reading_paused",
+        "_server",
+        "_start",
+        "_transport",
+        "_write_paused",
+        "last_active_ms",
+        "peer_host",
+    )
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._buffer: bytearray | None = None  # holds part of a request; otherwise the scratch is used
+        self._start = 0
+        self._end = 0
+        self._pending: deque[Exchange] = deque()
+        self._out: list[Any] = []
+        self._processing = False
+        self._reading_paused = False
+        self._write_paused = False
+        self._closed = False
+        self.peer_host = ""
+        self.last_active_ms = 0.0
+
+    # -- asyncio's side ---------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=_WRITE_HIGH_WATER_BYTES)
+        peer = transport.get_extra_info("peername")
+        self.peer_host = str(peer[0]) if isinstance(peer, tuple) else ""
+        self._server.opened(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._closed = True
+        self._release()
+        self._out.clear()
+        for exchange in self._pending:
+            exchange.abandoned = True
+            if exchange.on_abandon is not None:
+                exchange.on_abandon()
+        self._pending.clear()
+        self._server.closed(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        if self._buffer is None:
+            return self._server.buffers.scratch_view
+        return memoryview(self._buffer)[self._end :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._closed:
+            return
+        self.last_active_ms = self._server.now_ms
+        if self._buffer is None:
+            buffers = self._server.buffers
+            scratch = buffers.scratch
+            start, needed = self._process(scratch, buffers.scratch_view, 0, nbytes)
+            if start < nbytes and not self._closed:
+                self._buffer, self._start, self._end = buffers.keep_from_scratch(start, nbytes, needed)
+                self._make_room(needed)
+        else:
+            self._end += nbytes
+            self._process_kept()
+        self._send()
+        self._server.after_requests()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        self._write_paused = True
+
+    def resume_writing(self) -> None:
+        self._write_paused = False
+        self._continue()
+
+    # -- requests in ------------------------------------------------------------------------------------
+
+    def _process(self, buffer: bytearray, view: memoryview, start: int, end: int) -> tuple[int, int]:
+        """Handle the whole requests in buffer[start:end]; where the rest begins and the bytes it needs."""
+        server = self._server
+        max_bytes = server.request_max_bytes
+        handle = server.dispatcher.handle
+        self._processing = True
+        needed = 4
+        try:
+            while end - start >= 4:
+                (size,) = _SIZE.unpack_from(buffer, start)
+                if size < 0 or size > max_bytes:
+                    raise MalformedRequest(
+                        f"announced a request of {size} bytes; allowed are {max_bytes} (socket.request.max.bytes)"
+                    )
+                stop = start + 4 + size
+                needed = 4 + size
+                if stop > end:
+                    break
+                if self._write_paused or len(self._pending) >= _PENDING_MAX:
+                    self._pause_reading()
+                    break
+                exchange, response = handle(self, view, start + 4, stop)
+                start = stop
+                needed = 4
+                if response is None:
+                    self._pending.append(exchange)
+                elif response is not NO_RESPONSE:
+                    if self._pending:
+                        exchange.buffers = exchange.route.encode_response(exchange.correlation_id, response)
+                        self._pending.append(exchange)
+                    else:
+                        self._out += exchange.route.encode_response(exchange.correlation_id, response)
+                if self._closed:
+                    break
+        except MalformedRequest as error:
+            _log.info("closed a connection", peer=self.peer_host, reason=str(error))
+            self.close()
+        except Exception:  # noqa: BLE001 - the boundary: one connection is lost, not the broker
+            _log.exception("a request failed in an unexpected way", peer=self.peer_host)
+            self.close()
+        finally:
+            self._processing = False
+        return start, needed
+
+    def _process_kept(self) -> None:
+        assert self._buffer is not None
+        buffer = self._buffer
+        start, needed = self._process(buffer, memoryview(buffer), self._start, self._end)
+        if self._closed:
+            return
+        if start == self._end:
+            self._release()
+            return
+        self._start = start
+        self._make_room(needed)
+
+    def _make_room(self, needed: int) -> None:
+        """See to it that the rest of a partial request can be read, or that nothing is read."""
+        assert self._buffer is not None
+        capacity = len(self._buffer)
+        if self._end - self._start >= needed:
+            # Whole requests are lying here because responses cannot go out: they come first.
+            self._pause_reading()
+        elif self._start + needed > capacity:
+            if needed <= capacity or self._server.may_hold_more(self):
+                self._buffer, self._start, self._end = self._server.buffers.grow(
+                    self._buffer, self._start, self._end, needed
+                )
+            elif self._end == capacity:
+                self._pause_reading()
+                self._server.wait_for_memory(self)
+
+    def _release(self) -> None:
+        if self._buffer is not None:
+            self._server.buffers.give_back(self._buffer)
+            self._buffer = None
+            self._start = self._end = 0
+            self._server.released(self)
+
+    def _pause_reading(self) -> None:
+        if not self._reading_paused and not self._closed:
+            self._reading_paused = True
+            self._transport.pause_reading()
+
+    def _continue(self) -> None:
+        """Take up requests that were left lying because answers could not go out."""
+        if self._closed or self._processing or not self._reading_paused:
+            return
+        if self._write_paused or len(self._pending) >= _PENDING_MAX:
+            return
+        if self._buffer is not None:
+            self._process_kept()
+            self._send()
+            self._server.after_requests()
+        if self._closed or self._write_paused or len(self._pending) >= _PENDING_MAX:
+            return
+        if self._buffer is None or self._end < len(self._buffer):
+            self._reading_paused = False
+            self._transport.resume_reading()
+
+    def memory_available(self) -> None:
+        """Called when buffers were freed while this connection waited for some."""
+        self._continue()
+
+    @property
+    def holds_up_others(self) -> bool:
+        """Part of a request is here and its client sends no more, though it may."""
+        return self._buffer is not None and not self._reading_paused
+
+    # -- responses out ----------------------------------------------------------------------------------
+
+    def answered(self) -> None:
+        """An exchange of this connection has its response: send what is next in order."""
+        if self._processing:
+            return  # the end of _process sends
+        self._send()
+        if self._reading_paused:
+            self._server.continue_later(self)
+
+    def _send(self) -> None:
+        pending = self._pending
+        out = self._out
+        while pending and pending[0].buffers is not None:
+            out += pending.popleft().buffers or ()
+        if not out:
+            return
+        self._out = []
+        if self._closed:
+            return
+        if len(out) == 1:
+            self._transport.write(out[0])
+        elif sum(map(len, out)) <= _JOIN_MAX_BYTES:
+            self._transport.write(b"".join(out))
+        else:
+            self._transport.writelines(out)
+
+    def close(self) -> None:
+        """Close after sending what was already answered."""
+        if not self._closed:
+            self._closed = True
+            if self._out:
+                self._transport.writelines(self._out)
+                self._out = []
+            self._transport.close()
+
+    def abort(self) -> None:
+        self._closed = True
+        self._transport.abort()
+
+
+class AfterRequests(Protocol):
+    """What the broker does once after each bunch of requests, such as waking long polls."""
+
+    def __call__(self) -> None: ...
+
+
+class Server:
+    """All connections of one listener."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        dispatcher: Dispatcher,
+        scheduler: Scheduler,
+        monotonic_ms: Callable[[], float],
+        after_requests: AfterRequests,
+    ) -> None:
+        self.dispatcher = dispatcher
+        self.after_requests = after_requests
+        self.request_max_bytes = config.socket_request_max_bytes
+        self.buffers = ReceiveBuffers(
+            max(config.queued_max_request_bytes, 2 * config.socket_request_max_bytes)
+        )
+        self.connections: set[Connection] = set()
+        self.now_ms = 0.0
+        self._monotonic_ms = monotonic_ms
+        self._scheduler = scheduler
+        self._connections_max = config.max_connections
+        self._idle_max_ms = config.connections_max_idle_ms
+        self._waiting_for_memory: dict[Connection, None] = {}
+        self._over_budget: Connection | None = None
+        self._sweep()
+
+    def new_connection(self) -> Connection:
+        return Connection(self)
+
+    def opened(self, connection: Connection) -> None:
+        if len(self.connections) >= self._connections_max:
+            _log.warning(
+                "refused a connection", peer=connection.peer_host, max_connections=self._connections_max
+            )
+            connection.abort()
+            return
+        connection.last_active_ms = self.now_ms
+        self.connections.add(connection)
+
+    def closed(self, connection: Connection) -> None:
+        self.connections.discard(connection)
+        self._waiting_for_memory.pop(connection, None)
+
+    def continue_later(self, connection: Connection) -> None:
+        self._scheduler.call_soon(connection._continue)
+
+    def may_hold_more(self, connection: Connection) -> bool:
+        """Whether a partial request may grow. Past the budget one at a time may, so that none waits for ever."""
+        if not self.buffers.exhausted:
+            return True
+        if self._over_budget is None:
+            self._over_budget = connection
+        return self._over_budget is connection
+
+    def wait_for_memory(self, connection: Connection) -> None:
+        self._waiting_for_memory[connection] = None
+
+    def released(self, connection: Connection) -> None:
+        """The connection's partial request is complete, or the connection is gone."""
+        if self._over_budget is connection:
+            self._over_budget = None
+        if self._waiting_for_memory:
+            waiting = list(self._waiting_for_memory)
+            self._waiting_for_memory.clear()
+            for connection in waiting:
+                self._scheduler.call_soon(connection.memory_available)
+
+    def _sweep(self) -> None:
+        """Close the idle, and those that sit on a partial request while others want the memory."""
+        self.now_ms = now_ms = self._monotonic_ms()
+        starved = bool(self._waiting_for_memory)
+        for connection in list(self.connections):
+            silent_ms = now_ms - connection.last_active_ms
+            if silent_ms > self._idle_max_ms and not connection._pending:
+                _log.info("closed an idle connection", peer=connection.peer_host)
+                connection.close()
+            elif starved and silent_ms > _STALL_MAX_MS and connection.holds_up_others:
+                _log.warning("closed a stalled connection", peer=connection.peer_host)
+                connection.abort()
+        self._sweep_timer = self._scheduler.call_later(_SWEEP_INTERVAL_MS, self._sweep)
+
+    def close(self) -> None:
+        self._sweep_timer.cancel()
+        for connection in list(self.connections):
+            connection.close()
