@@ -106,8 +106,8 @@ def test_a_failure_is_a_message_and_an_exit_code_and_never_a_traceback(
         raise raised
 
     monkeypatch.delenv("CULVER_DEBUG", raising=False)
-    monkeypatch.setattr(main_module.cli, "main", fail)
-    assert run([]) == code
+    monkeypatch.setattr(main_module.cli, "invoke", fail)
+    assert run(["serve"]) == code
     assert capsys.readouterr().err == complaint
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import click
-from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions
+from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, KafkaError
 
 from culver.cli.admin_types import ConsumerGroupDescription
 from culver.cli.cluster import Cluster, Partition, as_topic_partitions
@@ -26,6 +26,8 @@ def group_names(cluster: Cluster) -> list[str]:
     listing = cluster.result(
         cluster.admin.list_consumer_groups(request_timeout=cluster.timeout_s), "listing groups"
     )
+    for error in listing.errors:
+        cluster.fail(error if isinstance(error, KafkaError) else error.args[0], "listing groups")
     return sorted(each.group_id for each in listing.valid)
 
 

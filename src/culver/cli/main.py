@@ -66,9 +66,11 @@ def run(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code. The only place where exceptions become messages."""
     session = Session(bootstrap=os.environ.get("CULVER_BOOTSTRAP") or Session().bootstrap)
     try:
-        result = cli.main(list(arguments), prog_name="culver", standalone_mode=False, obj=session)
+        result = _invoke(list(arguments), session)
         sys.stdout.flush()
         return result if isinstance(result, int) else ExitCode.OK
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
     except Failure as failure:
         return _complain(failure)
     except click.ClickException as error:
@@ -90,6 +92,14 @@ def run(arguments: Sequence[str]) -> int:
                 code=ExitCode.INTERNAL,
             )
         )
+
+
+def _invoke(arguments: list[str], session: Session) -> object:
+    """As click's own main(), without its handling of Ctrl-C and broken pipes: run() does both, quietly."""
+    if "_CULVER_COMPLETE" in os.environ:  # a shell asks for completions
+        return cli.main(arguments, prog_name="culver", standalone_mode=False)
+    with cli.make_context("culver", arguments, obj=session) as context:
+        return cli.invoke(context)
 
 
 def _complain(failure: Failure) -> int:
