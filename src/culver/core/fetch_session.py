@@ -23,17 +23,15 @@ INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 _MAX_EPOCH = 2**31 - 1
 
-TopicKey: TypeAlias = str | bytes
-"""A topic's name (Fetch up to 12) or id (from 13 on)."""
-
-Result: TypeAlias = tuple[TopicKey, PartitionData]
-"""What was read from one partition of a topic."""
-
 _EvictionKey: TypeAlias = tuple[bool, int, int]
+_PartitionKey: TypeAlias = tuple[str | bytes, int]
 
 
-class PartitionToRead:
-    """One partition that a fetch wants, and what the session remembers of its last answer."""
+class FetchPartitionState:
+    """One partition that a fetch wants, and what the session remembers of its last answer.
+
+    `topic` is None where the request names a topic by an id that is not known (yet).
+    """
 
     __slots__ = (
         "current_leader_epoch",
@@ -45,10 +43,12 @@ class PartitionToRead:
         "sent_high_watermark",
         "sent_log_start_offset",
         "topic",
+        "topic_id",
     )
 
-    def __init__(self, topic: TopicKey, asked: FetchPartition) -> None:
+    def __init__(self, topic: str | None, topic_id: bytes, asked: FetchPartition) -> None:
         self.topic = topic
+        self.topic_id = topic_id
         self.partition = asked.partition
         # What the client has been told. It has been told nothing so far.
         self.sent_high_watermark = -1
@@ -85,104 +85,102 @@ class PartitionToRead:
         return news
 
     def __repr__(self) -> str:
-        return f"PartitionToRead({self.topic!r}, {self.partition}, fetch_offset={self.fetch_offset})"
+        topic = self.topic or self.topic_id.hex()
+        return f"FetchPartitionState({topic}-{self.partition}, fetch_offset={self.fetch_offset})"
+
+
+Found: TypeAlias = tuple[FetchPartitionState, PartitionData]
+"""What was read from a partition that a fetch wants."""
 
 
 class FetchContext:
     """One fetch request, seen through its session. This base is the fetch without one: it keeps nothing."""
 
-    def __init__(self, request: FetchRequest, by_id: bool) -> None:
+    def __init__(self, sessions: FetchSessions, request: FetchRequest, by_id: bool) -> None:
+        self._sessions = sessions
         self._request = request
         self._by_id = by_id
         self.error = ErrorCode.NONE
         self.session_id = NO_SESSION
 
-    def partitions(self) -> list[PartitionToRead]:
+    def partitions(self) -> list[FetchPartitionState]:
         """What to read, in the order that is fair to all partitions."""
-        by_id = self._by_id
-        return [
-            PartitionToRead(topic.topic_id if by_id else topic.topic, asked)
-            for topic in self._request.topics
-            for asked in topic.partitions
-        ]
+        states: list[FetchPartitionState] = []
+        for topic in self._request.topics:
+            name = self._sessions.topic_name(topic.topic_id) if self._by_id else topic.topic
+            topic_id = topic.topic_id
+            states += [FetchPartitionState(name, topic_id, asked) for asked in topic.partitions]
+        return states
 
-    def update(self, results: list[Result], now_ms: float) -> list[Result]:
-        """Which of these results belong into the answer. Sets `session_id` and `error` for it."""
-        return results
+    def to_send(self, found: list[Found]) -> list[Found]:
+        """Which of the results belong into the answer. After this, `session_id` and `error` are the answer's."""
+        return found
 
 
 class _ErrorContext(FetchContext):
     """The session cannot be used; what it was to read is not known."""
 
-    def __init__(self, request: FetchRequest, by_id: bool, error: ErrorCode) -> None:
-        super().__init__(request, by_id)
+    def __init__(self, sessions: FetchSessions, request: FetchRequest, by_id: bool, error: ErrorCode) -> None:
+        super().__init__(sessions, request, by_id)
         self.error = error
 
-    def partitions(self) -> list[PartitionToRead]:
+    def partitions(self) -> list[FetchPartitionState]:
         return []
 
-    def update(self, results: list[Result], now_ms: float) -> list[Result]:
+    def to_send(self, found: list[Found]) -> list[Found]:
         return []
 
 
 class _FullContext(FetchContext):
     """A full fetch that opens a session, if there is room for one, when it is answered."""
 
-    def __init__(self, request: FetchRequest, by_id: bool, sessions: FetchSessions) -> None:
-        super().__init__(request, by_id)
-        self._sessions = sessions
-        self._partitions: list[PartitionToRead] | None = None
-
-    def partitions(self) -> list[PartitionToRead]:
-        if self._partitions is None:
-            self._partitions = super().partitions()
-        return self._partitions
-
-    def update(self, results: list[Result], now_ms: float) -> list[Result]:
-        asked = {(item.topic, item.partition): item for item in self.partitions()}
-        kept: dict[tuple[TopicKey, int], PartitionToRead] = {}
-        for topic, data in results:
-            key = (topic, data.partition_index)
-            item = kept[key] = asked[key]
-            item.note_sent(data)
+    def to_send(self, found: list[Found]) -> list[Found]:
+        partitions: dict[_PartitionKey, FetchPartitionState] = {}
+        for state, data in found:
+            state.note_sent(data)
+            partitions[state.topic_id if self._by_id else state.topic or "", state.partition] = state
         is_follower = _is_follower(self._request)
-        self.session_id = self._sessions.open_session(kept, self._by_id, is_follower, now_ms)
-        return results
+        self.session_id = self._sessions.open_session(partitions, self._by_id, is_follower)
+        return found
 
 
 class _IncrementalContext(FetchContext):
     """A fetch within a session."""
 
-    def __init__(self, request: FetchRequest, by_id: bool, session: _Session) -> None:
-        super().__init__(request, by_id)
+    def __init__(self, sessions: FetchSessions, request: FetchRequest, session: _Session) -> None:
+        super().__init__(sessions, request, session.by_id)
         self._session = session
         self._epoch = session.epoch
         self.session_id = session.id
 
-    def partitions(self) -> list[PartitionToRead]:
-        return list(self._session.partitions.values())
+    def partitions(self) -> list[FetchPartitionState]:
+        states = list(self._session.partitions.values())
+        if self._by_id:
+            # Asked every time: a topic can be made after the client knows its id, and deleted before.
+            topic_name = self._sessions.topic_name
+            for state in states:
+                state.topic = topic_name(state.topic_id)
+        return states
 
-    def update(self, results: list[Result], now_ms: float) -> list[Result]:
+    def to_send(self, found: list[Found]) -> list[Found]:
         session = self._session
         if session.epoch != self._epoch:
             # The client did not wait for this answer but asked again.
             self.error = ErrorCode.INVALID_FETCH_SESSION_EPOCH
             return []
-        included: list[Result] = []
         partitions = session.partitions
-        for result in results:
-            topic, data = result
-            key = (topic, data.partition_index)
-            item = partitions.get(key)
-            if item is None or not item.is_news(data):
+        news: list[Found] = []
+        for one in found:
+            state, data = one
+            if not state.is_news(data):
                 continue
-            included.append(result)
+            news.append(one)
             if data.records:
                 # Next time the others come first: an answer's bytes are limited, and a busy partition
                 # at the front would leave nothing for those behind it.
-                del partitions[key]
-                partitions[key] = item
-        return included
+                key = (state.topic_id if self._by_id else state.topic or "", state.partition)
+                partitions[key] = partitions.pop(key)
+        return news
 
 
 class _Session:
@@ -204,7 +202,7 @@ class _Session:
     def __init__(
         self,
         session_id: int,
-        partitions: dict[tuple[TopicKey, int], PartitionToRead],
+        partitions: dict[_PartitionKey, FetchPartitionState],
         by_id: bool,
         is_follower: bool,
         now_ms: float,
@@ -226,14 +224,14 @@ class _Session:
         by_id = self.by_id
         partitions = self.partitions
         for topic in request.topics:
-            name = topic.topic_id if by_id else topic.topic
+            name: str | bytes = topic.topic_id if by_id else topic.topic
             for asked in topic.partitions:
                 key = (name, asked.partition)
-                item = partitions.get(key)
-                if item is None:
-                    partitions[key] = PartitionToRead(name, asked)
+                state = partitions.get(key)
+                if state is None:
+                    partitions[key] = FetchPartitionState(topic.topic, topic.topic_id, asked)
                 else:
-                    item.ask(asked)
+                    state.ask(asked)
         for forgotten in request.forgotten_topics_data:
             name = forgotten.topic_id if by_id else forgotten.topic
             for index in forgotten.partitions:
@@ -253,9 +251,17 @@ class FetchSessions:
     """
 
     def __init__(
-        self, max_sessions: int, new_session_id: Callable[[], int], eviction_ms: float = 120_000
+        self,
+        max_sessions: int,
+        *,
+        now_ms: Callable[[], float],
+        new_session_id: Callable[[], int],
+        topic_name: Callable[[bytes], str | None],
+        eviction_ms: float = 120_000,
     ) -> None:
+        self.topic_name = topic_name
         self._max_sessions = max_sessions
+        self._now_ms = now_ms
         self._new_session_id = new_session_id
         self._eviction_ms = eviction_ms
         # In the order of their last use, longest ago first.
@@ -273,41 +279,38 @@ class FetchSessions:
         """Partitions in all sessions, as of their last use."""
         return sum(session.size for session in self._sessions.values())
 
-    def resolve(self, request: FetchRequest, version: int, now_ms: float) -> FetchContext:
+    def resolve(self, request: FetchRequest, version: int) -> FetchContext:
         """What this request means. Hot; without a session it costs next to nothing."""
         by_id = version >= 13
         epoch = request.session_epoch
         if epoch == FINAL_EPOCH:
             if request.session_id != NO_SESSION:
                 self._close(request.session_id)
-            return FetchContext(request, by_id)
+            return FetchContext(self, request, by_id)
         if epoch == INITIAL_EPOCH:
             # A full fetch with a session's name starts over in its place.
             self._close(request.session_id)
-            return _FullContext(request, by_id, self)
+            return _FullContext(self, request, by_id)
         session = self._sessions.get(request.session_id)
         if session is None:
-            return _ErrorContext(request, by_id, ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+            return _ErrorContext(self, request, by_id, ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if session.epoch != epoch:
-            return _ErrorContext(request, by_id, ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+            return _ErrorContext(self, request, by_id, ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if session.by_id != by_id:
-            return _ErrorContext(request, by_id, ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+            return _ErrorContext(self, request, by_id, ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         session.change(request)
         if not session.partitions:
             self._close(session.id)
-            return FetchContext(request, by_id)
-        self._touch(session, now_ms)
+            return FetchContext(self, request, by_id)
+        self._touch(session, self._now_ms())
         session.epoch = 1 if session.epoch == _MAX_EPOCH else session.epoch + 1
-        return _IncrementalContext(request, by_id, session)
+        return _IncrementalContext(self, request, session)
 
     def open_session(
-        self,
-        partitions: dict[tuple[TopicKey, int], PartitionToRead],
-        by_id: bool,
-        is_follower: bool,
-        now_ms: float,
+        self, partitions: dict[_PartitionKey, FetchPartitionState], by_id: bool, is_follower: bool
     ) -> int:
         """The id of a new session, or NO_SESSION if there is no room for it."""
+        now_ms = self._now_ms()
         if len(self._sessions) >= self._max_sessions and not self._evict(
             (is_follower, len(partitions), 0), now_ms
         ):
