@@ -70,7 +70,10 @@ class Node:
         self.server = Server(config, self.dispatcher, scheduler, clock.monotonic_ms, self.after_requests)
         self.housekeeping = Housekeeping(self)
         self.fetch_sessions = FetchSessions(
-            config.max_incremental_fetch_session_cache_slots, lambda: random.randrange(1, 1 << 31)
+            config.max_incremental_fetch_session_cache_slots,
+            now_ms=clock.monotonic_ms,
+            new_session_id=lambda: random.randrange(1, 1 << 31),
+            topic_name=self._topic_name,
         )
         self.logs: LogStore
         self._network = network
@@ -80,6 +83,10 @@ class Node:
     @property
     def image(self) -> ClusterImage:
         return self.controller.image
+
+    def _topic_name(self, topic_id: bytes) -> str | None:
+        topic = self.image.topics_by_id.get(topic_id)
+        return None if topic is None else topic.name
 
     def topic_config(self, overrides: Mapping[str, str]) -> TopicConfig:
         """The effective configuration of a topic with these settings of its own."""

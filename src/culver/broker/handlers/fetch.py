@@ -22,7 +22,7 @@ from culver.protocol.messages.fetch import (
 if TYPE_CHECKING:
     from culver.broker.node import Node
     from culver.broker.server import Exchange
-    from culver.core.fetch_session import FetchContext, PartitionToRead, Result, TopicKey
+    from culver.core.fetch_session import FetchContext, FetchPartitionState, Found
     from culver.scheduler import Timer
 
 READ_COMMITTED = 1
@@ -32,7 +32,7 @@ _COLD_TRIES_MAX = 10
 
 def handle(node: Node, exchange: Exchange, request: FetchRequest) -> FetchResponse | None:
     """Answer with what there is if it is enough; otherwise park until it is, or until max_wait_ms has passed."""
-    context = node.fetch_sessions.resolve(request, exchange.version, node.clock.monotonic_ms())
+    context = node.fetch_sessions.resolve(request, exchange.version)
     if context.error is not ErrorCode.NONE:
         return FetchResponse(error_code=context.error, responses=[])
     return _Fetch(node, exchange, request, context).begin()
@@ -82,7 +82,7 @@ class _Fetch:
 
     # -- reading ----------------------------------------------------------------------------------------
 
-    def _read(self) -> tuple[list[Result], int, bool, list[ColdRead]]:
+    def _read(self) -> tuple[list[Found], int, bool, list[ColdRead]]:
         """What each partition gives now, their bytes, whether one has an error to tell, and what was not in memory."""
         found = []
         left = self._max_bytes
@@ -90,9 +90,9 @@ class _Fetch:
         urgent = False
         cold: list[ColdRead] = []
         for wanted in self._context.partitions():
-            partition = self._find(wanted.topic, wanted.partition)
+            partition = self._find(wanted)
             if not isinstance(partition, Partition):
-                found.append((wanted.topic, _failed(wanted.partition, partition)))
+                found.append((wanted, _failed(wanted.partition, partition)))
                 urgent = True
                 continue
             data = self._read_one(partition, wanted, left, size == 0, cold)
@@ -102,19 +102,18 @@ class _Fetch:
                 left -= read_bytes
             if data.error_code or data.diverging_epoch is not None:
                 urgent = True
-            found.append((wanted.topic, data))
+            found.append((wanted, data))
         return found, size, urgent, cold
 
-    def _find(self, topic: TopicKey, index: int) -> Partition | ErrorCode:
-        if isinstance(topic, bytes):
-            image = self._node.image.topics_by_id.get(topic)
-            if image is None:
-                return ErrorCode.UNKNOWN_TOPIC_ID
-            topic = image.name
-        return self._node.partitions.get(topic, index) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    def _find(self, wanted: FetchPartitionState) -> Partition | ErrorCode:
+        if wanted.topic is None:
+            return ErrorCode.UNKNOWN_TOPIC_ID
+        return (
+            self._node.partitions.get(wanted.topic, wanted.partition) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        )
 
     def _read_one(
-        self, partition: Partition, wanted: PartitionToRead, left: int, first: bool, cold: list[ColdRead]
+        self, partition: Partition, wanted: FetchPartitionState, left: int, first: bool, cold: list[ColdRead]
     ) -> PartitionData:
         code = partition.epoch_error(wanted.current_leader_epoch)
         if code:
@@ -178,7 +177,7 @@ class _Fetch:
     def _park(self, available_bytes: int) -> None:
         self._available_bytes = available_bytes
         for wanted in self._context.partitions():
-            partition = self._find(wanted.topic, wanted.partition)
+            partition = self._find(wanted)
             assert isinstance(partition, Partition), "a missing partition is answered at once"
             partition.waiters[self] = None
             self._watched.append(partition)
@@ -213,17 +212,17 @@ class _Fetch:
 
     # -- answering --------------------------------------------------------------------------------------
 
-    def _respond(self, found: list[Result]) -> FetchResponse:
+    def _respond(self, found: list[Found]) -> FetchResponse:
         context = self._context
         topics: list[FetchableTopicResponse] = []
-        last: TopicKey | None = None
-        for topic, data in context.update(found, self._node.clock.monotonic_ms()):
+        last: tuple[str | None, bytes] | None = None
+        for wanted, data in context.to_send(found):
+            topic = (wanted.topic, wanted.topic_id)
             if topic != last:
                 last = topic
-                if isinstance(topic, bytes):
-                    topics.append(FetchableTopicResponse(topic_id=topic, partitions=[]))
-                else:
-                    topics.append(FetchableTopicResponse(topic=topic, partitions=[]))
+                topics.append(
+                    FetchableTopicResponse(topic=wanted.topic or "", topic_id=wanted.topic_id, partitions=[])
+                )
             topics[-1].partitions.append(data)
         return FetchResponse(error_code=context.error, session_id=context.session_id, responses=topics)
 
