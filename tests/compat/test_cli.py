@@ -87,6 +87,7 @@ def test_lines_of_stdin_and_of_files_are_records(shell: Shell, culver_topic: str
     assert shell.out("consume", culver_topic, "-f", "%s|") == "a|b|c|d|e\nf|g|h|"
 
 
+@pytest.mark.culver_topic(config={"retention.ms": -1})
 def test_keys_nulls_headers_and_timestamps_go_through(shell: Shell, culver_topic: str) -> None:
     options = ["-K", ":", "-Z", "-H", "trace=a1", "-H", "kind=test", "-t", "1769860800123"]
     shell.out("produce", culver_topic, *options, stdin="k1:v1\nk2:\n:v3\nplain\n")

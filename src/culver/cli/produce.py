@@ -25,6 +25,8 @@ _READ_BYTES = 1 << 16
 _LARGEST_RECORD_BYTES = 1_000_000_000
 _POLL_EVERY_RECORDS = 512
 _DELIVERY_SECONDS = 60.0
+_AUTO_CREATION_SECONDS = 2.0
+_CREATION_POLL_SECONDS = 0.05
 
 
 @click.command()
@@ -259,7 +261,7 @@ class Writing:
 
     def _check_topic(self, producer: Producer) -> None:
         """Ask for the topic first (the broker may create it), so that a refusal is known at once."""
-        deadline = time.monotonic() + self.cluster.timeout_s
+        begun = time.monotonic()
         while True:
             try:
                 metadata = producer.list_topics(self.topic, timeout=self.cluster.timeout_s)
@@ -268,10 +270,16 @@ class Writing:
             found = metadata.topics[self.topic].error
             if found is None:
                 return
-            # A topic that is being created has no leader for a moment.
-            if found.code() != KafkaError.LEADER_NOT_AVAILABLE or time.monotonic() > deadline:
+            if time.monotonic() - begun > self._creation_seconds(found):
                 self.cluster.fail(found, f"topic {self.topic}")
-            producer.poll(0.05)
+            producer.poll(_CREATION_POLL_SECONDS)
+
+    def _creation_seconds(self, error: KafkaError) -> float:
+        """How long the error may only mean that the topic is being created."""
+        if error.code() == KafkaError.LEADER_NOT_AVAILABLE:
+            return self.cluster.timeout_s
+        # Kafka answers that the topic is unknown, and creates it behind the answer; or never does.
+        return _AUTO_CREATION_SECONDS if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART else 0.0
 
     def _send(self, producer: Producer, record: Outgoing) -> None:
         optional: dict[str, Any] = {}
