@@ -1,8 +1,10 @@
-"""A flush: what makes appended batches survive a power cut, done on a thread of its own."""
+"""Flushes: what makes appended batches survive a power cut, done on a thread of its own."""
 
 from __future__ import annotations
 
 from culver.filesystem import File, FileSystem
+from culver.log import names
+from culver.log.leader_epochs import LeaderEpochs
 from culver.log.segment import Segment
 from culver.logging import get_logger
 
@@ -12,8 +14,8 @@ _log = get_logger("culver.log")
 class FlushTask:
     """Made by the log on the broker's thread, run on any thread, handed back to the log.
 
-    It holds all it needs; while it runs the log may append to the active segment, and does not close or change
-    the other files.
+    It holds all it needs; while it runs the log may append to the active segment, and does not close or
+    change the other files.
     """
 
     __slots__ = ("_fs", "directories", "files", "rolled", "segments", "side_files", "up_to_offset")
@@ -48,3 +50,45 @@ class FlushTask:
                 self._fs.write_atomic(path, content, sync=False)
         except OSError as error:
             _log.warning("could not write index or snapshot files", error=str(error))
+
+
+class Unflushed:
+    """What the next flush of a log has to do beside syncing the active segment."""
+
+    __slots__ = ("closed_segments", "directories", "snapshots")
+
+    def __init__(self, closed_segments: list[Segment]) -> None:
+        self.closed_segments = closed_segments
+        self.directories: list[str] = []
+        # (offset, content) of producer snapshots that are not on disk yet.
+        self.snapshots: list[tuple[int, bytes]] = []
+
+    def note_new_names(self, directory: str) -> None:
+        if directory not in self.directories:
+            self.directories.append(directory)
+
+    def take(
+        self, fs: FileSystem, directory: str, active: Segment, end_offset: int, epochs: LeaderEpochs
+    ) -> FlushTask | None:
+        """All of it as a task, or None when there is nothing to do."""
+        if not (
+            active.unsynced or self.closed_segments or self.directories or self.snapshots or epochs.dirty
+        ):
+            return None
+        task = FlushTask(fs, end_offset)
+        task.rolled = self.closed_segments
+        task.segments = [*self.closed_segments, active] if active.unsynced else list(self.closed_segments)
+        for segment in task.segments:
+            task.files.append(segment.open_file())
+            segment.pins += 1
+            segment.unsynced = False  # an append during the flush sets it again
+        task.directories = self.directories
+        for offset, content in self.snapshots:
+            task.side_files.append((f"{directory}/{names.segment_name(offset, names.SNAPSHOT)}", content))
+        if epochs.dirty:
+            task.side_files.append((f"{directory}/{names.LEADER_EPOCHS}", epochs.encode()))
+            epochs.dirty = False
+        self.closed_segments = []
+        self.directories = []
+        self.snapshots = []
+        return task

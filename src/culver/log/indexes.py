@@ -25,8 +25,8 @@ class IndexDamaged(Exception):
 class OffsetIndex:
     """(last offset of a batch, file position of that batch), ascending.
 
-    An entry names the *last* offset of its batch, as Kafka's does: for any offset above it, the batch wanted is
-    this one or a later one.
+    An entry names the *last* offset of its batch, as Kafka's does: for any offset from there on, the batch
+    wanted is this one or a later one.
     """
 
     __slots__ = ("offsets", "positions")

@@ -15,8 +15,8 @@ _CANDIDATES = 16
 class OpenFiles:
     """Opens segment files on demand and closes the ones opened longest ago when there are too many.
 
-    A file with unsynced bytes stays open: the kernel reports a failed write-back to descriptors that were open
-    when it happened, and that report is what tells the log that it has failed.
+    A file with unsynced bytes stays open: the kernel reports a failed write-back to descriptors that were
+    open when it happened, and that report is what tells the log that it has failed.
     """
 
     __slots__ = ("_fs", "_limit", "_open")

@@ -151,7 +151,7 @@ class Recovery:
         found.end_offset = segments[-1].base_offset
         checked_from = self._first_to_check(recovery_point)
         snapshot_offset = self._load_latest_snapshot()
-        for at, segment in enumerate(segments):
+        for at in range(len(segments)):
             segment_end = found.segments.end_offset_of(at, snapshot_offset + 1)
             check = at >= checked_from
             if not check and epochs_known and segment_end <= snapshot_offset:
@@ -279,11 +279,19 @@ class Recovery:
             self._fs.remove(f"{self._directory}/{names.segment_name(offset, names.SNAPSHOT)}")
 
 
-def empty_log(fs: FileSystem, files: OpenFiles, directory: str, limits: LogLimits, now_ms: int) -> Recovered:
+def empty_log(
+    fs: FileSystem, files: OpenFiles, directory: str, limits: LogLimits, now_ms: int, base_offset: int
+) -> Recovered:
     """The state of a log that is being made, with its first segment on disk."""
-    segment = Segment(fs, files, directory, 0, now_ms)
+    segment = Segment(fs, files, directory, base_offset, now_ms)
     segment.start_empty()
     segment.open_file(create=True)
     segments = SegmentList()
     segments.add(segment)
-    return Recovered(segments, ProducerStates(limits.producers_max))
+    return Recovered(
+        segments,
+        ProducerStates(limits.producers_max),
+        start_offset=base_offset,
+        end_offset=base_offset,
+        flushed_offset=base_offset,
+    )

@@ -34,7 +34,7 @@ class NotCached(Exception):
 
 
 class Segment:
-    """Batches from `base_offset` on. Only the log's last segment grows; its indexes are saved when it is closed."""
+    """Batches from `base_offset` on. Only the log's last segment grows; closed, its indexes are saved."""
 
     __slots__ = (
         "_files",
@@ -141,7 +141,7 @@ class Segment:
     # -- indexes ---------------------------------------------------------------------------------------------
 
     def indexes(self) -> tuple[OffsetIndex, TimeIndex]:
-        """Both indexes, loaded from disk, or rebuilt from the batches when the files are missing or damaged."""
+        """Both indexes, loaded from disk, or rebuilt from the batches when files are missing or damaged."""
         if self.offset_index is None or self.time_index is None:
             self._load_indexes()
         assert self.offset_index is not None
@@ -187,6 +187,12 @@ class Segment:
             self.note_batch(header[0] + header[6], position, len(data), header[8], interval)
         self.size_bytes = size_bytes
 
+    def largest_timestamp_ms(self) -> int:
+        """Of all its records; -1 when none has a timestamp."""
+        if self.offset_index is None and self.size_bytes and self.max_timestamp_ms == NO_TIMESTAMP:
+            self.indexes()
+        return self.max_timestamp_ms
+
     def save_indexes(self, fs: FileSystem) -> None:
         """Write both index files. Not synced: a lost or torn index is rebuilt."""
         if self.offset_index is None or self.time_index is None:
@@ -203,8 +209,8 @@ class Segment:
 
     # -- finding ---------------------------------------------------------------------------------------------
 
-    def position_of(self, offset: int, *, wait: bool) -> int:
-        """Hot. Where the batch that holds `offset`, or the first one after it, begins; the size when there is none.
+    def position_of(self, offset: int, wait: bool) -> int:
+        """Hot. Where the batch that holds `offset`, or the first one after it, begins; else the size.
 
         Raises NotCached rather than wait for the disk, unless told to wait.
         """
@@ -245,7 +251,7 @@ class Segment:
         positions[offset] = position
 
     def remember_end(self, data: bytes | bytearray, position: int) -> None:
-        """Hot. Remember where the next fetch begins after `data`, read at `position`, which may end in mid-batch."""
+        """Hot. Remember where the next fetch begins after `data`, which may end in the middle of a batch."""
         index = self.offset_index
         end = position + len(data)
         boundary = index.boundary_before(end - 1) if index is not None else 0

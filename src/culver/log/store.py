@@ -59,7 +59,7 @@ class RemovalTask:
         self.files = files
 
     def run(self) -> None:
-        """Removing what is already gone is fine; other failures are logged and tried again at the next start."""
+        """What is already gone is fine; other failures are logged and tried again at the next start."""
         for path in self.files:
             self._attempt(self._fs.remove, path)
         for path in self.directories:
@@ -220,7 +220,7 @@ class LogStore:
     # -- checkpoints -----------------------------------------------------------------------------------------
 
     def begin_checkpoint(self) -> CheckpointTask:
-        """Write down how far the logs are flushed, so that recovery after a crash reads only what came later."""
+        """Write down how far the logs are flushed: recovery after a crash reads only what came later."""
         checkpoints: dict[str, Checkpoint] = {
             names.partition_directory(topic, partition): log.checkpoint()
             for (topic, partition), log in self.logs.items()
@@ -233,7 +233,7 @@ class LogStore:
         self._outdated.clear()
 
     def close(self) -> None:
-        """Close every log, and leave the mark of a clean stop unless one of them could not be closed cleanly."""
+        """Close every log and leave the mark of a clean stop. Logs that failed are marked as not trusted."""
         for log in self.logs.values():
             log.close()
         try:

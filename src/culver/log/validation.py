@@ -15,13 +15,12 @@ from crc32c import crc32c
 from culver.config import TopicConfig
 from culver.errors import ErrorCode, KafkaError
 from culver.filesystem import Buffer
-from culver.log.batches import CRC_START, HEADER, HEADER_BYTES, LENGTH_OVERHEAD_BYTES, MAGIC, HeaderFields
+from culver.log.batches import CRC_START, HEADER, HEADER_BYTES, LENGTH_OVERHEAD_BYTES, HeaderFields
 from culver.log.limits import LogLimits
 from culver.protocol.compression import CODEC_NAMES, Codec
 from culver.protocol.records import (
     APPEND_TIME_BIT,
-    CODEC_MASK,
-    CONTROL_BIT,
+    TRANSACTIONAL_BIT,
     BatchHeader,
     Record,
     batch_with_records,
@@ -33,8 +32,11 @@ from culver.protocol.records import (
 
 NO_TIMESTAMP = -1
 _UNBOUNDED = (1 << 63) - 1
-# A client's batch has none of these set: codecs 4 to 7 are looked at more closely, the others are refused.
-_UNUSUAL = APPEND_TIME_BIT | CONTROL_BIT
+_unpack = HEADER.unpack_from
+# A codec and perhaps the mark of a transaction. Anything else is looked at more closely.
+_PLAIN_ATTRIBUTES = frozenset(
+    codec | transactional for codec in range(Codec.ZSTD + 1) for transactional in (0, TRANSACTIONAL_BIT)
+)
 _MAGIC_POSITION = 16
 
 
@@ -95,26 +97,40 @@ def validate(records: Buffer, rules: Rules, now_ms: int) -> Accepted:
     """Hot. The batch as it may be appended, or KafkaError. `records` is changed only to stamp append time."""
     size = len(records)
     if size >= HEADER_BYTES and rules.header_suffices:
-        fields: HeaderFields = HEADER.unpack_from(records)
+        fields: HeaderFields = _unpack(records)
+        (
+            base_offset,
+            length,
+            _,
+            magic,
+            crc,
+            attributes,
+            last_delta,
+            _,
+            max_ms,
+            producer,
+            _,
+            sequence,
+            count,
+        ) = fields
         if (
-            fields[1] == size - LENGTH_OVERHEAD_BYTES
-            and fields[0] == 0
-            and fields[3] == MAGIC
+            length == size - 12
+            and base_offset == 0
+            and magic == 2
             and size <= rules.max_message_bytes
-            and not fields[5] & _UNUSUAL
-            and fields[5] & CODEC_MASK <= Codec.ZSTD
-            and fields[12] > 0
-            and fields[6] == fields[12] - 1
-            and (fields[9] < 0 or fields[11] >= 0)
-            and fields[8] - now_ms <= rules.timestamp_after_max_ms
-            and crc32c(records[CRC_START:]) == fields[4]
+            and attributes in _PLAIN_ATTRIBUTES
+            and count > 0
+            and last_delta == count - 1
+            and (producer < 0 or sequence >= 0)
+            and max_ms - now_ms <= rules.timestamp_after_max_ms
+            and crc32c(records[21:]) == crc
         ):
             return records, fields
     return _examine(records, rules, now_ms)
 
 
 def _examine(records: Buffer, rules: Rules, now_ms: int) -> Accepted:
-    """Everything that is not plain: name what is wrong, or do the work that the topic's configuration asks."""
+    """Whatever is not plain: name what is wrong, or do the work that the topic's configuration asks."""
     header = _only_batch(records)
     size = header.size_bytes
     batch: Buffer = memoryview(records)[:size]

@@ -1,0 +1,109 @@
+"""Reading batches from segments without ever waiting for the disk on the broker's thread."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from culver.filesystem import FileSystem
+from culver.log.batches import HEADER_BYTES, LENGTH_OVERHEAD_BYTES, STEP
+from culver.log.segment import NotCached, Segment, SegmentList
+
+
+class ReadResult(NamedTuple):
+    """Batches as they are in the file. The last one may be cut off; the first never is."""
+
+    buffers: list[bytes | bytearray]
+    size: int
+
+
+EMPTY_READ = ReadResult([], 0)
+
+
+class ColdRead:
+    """The bytes are not in memory. `load()` on another thread brings them there; then read again."""
+
+    __slots__ = ("_fs", "path", "position", "size_bytes")
+
+    def __init__(self, fs: FileSystem, path: str, position: int, size_bytes: int) -> None:
+        self._fs = fs
+        self.path = path
+        self.position = position
+        self.size_bytes = size_bytes
+
+    def load(self) -> None:
+        """Raises OSError when the disk cannot read them. A segment deleted meanwhile is no error."""
+        # A descriptor of its own: the log may close the segment's at any moment.
+        try:
+            file = self._fs.open(self.path)
+        except FileNotFoundError:
+            return
+        try:
+            file.pread(self.size_bytes, self.position)
+        finally:
+            file.close()
+
+
+def read_batches(
+    fs: FileSystem,
+    segments: SegmentList,
+    end_offset: int,
+    offset: int,
+    max_bytes: int,
+    up_to_offset: int,
+    at_least_one: bool,
+    wait: bool,
+) -> ReadResult | ColdRead:
+    """Hot. See PartitionLog.read, which has checked that offset < up_to_offset <= end_offset."""
+    segment = segments.items[-1]
+    segment_end = end_offset
+    try:
+        if offset >= segment.base_offset:
+            position = segment.position_of(offset, wait)
+        else:
+            segment, segment_end, position = _find_in_closed(segments, end_offset, offset, up_to_offset, wait)
+        if up_to_offset >= segment_end:
+            limit = segment.size_bytes
+        else:
+            limit = segment.position_of(up_to_offset, wait)
+        size = limit - position
+        if size <= 0:
+            return EMPTY_READ
+        if size > max_bytes:
+            size = max_bytes if max_bytes > HEADER_BYTES else HEADER_BYTES
+        file = segment.file or segment.open_file()
+        data = file.pread(size, position) if wait else file.pread_cached(size, position)
+        if data is None:
+            return ColdRead(fs, segment.path, position, size)
+        if position + size == limit:
+            # The next fetch begins where this one ends.
+            segment.remember(up_to_offset if up_to_offset < segment_end else segment_end, limit)
+            return ReadResult([data], size)
+        first_size: int = STEP.unpack_from(data)[1] + LENGTH_OVERHEAD_BYTES
+        if first_size > size or size > max_bytes:
+            if not at_least_one:
+                return EMPTY_READ
+            size = first_size
+            data = file.pread(size, position) if wait else file.pread_cached(size, position)
+            if data is None:
+                return ColdRead(fs, segment.path, position, size)
+        segment.remember_end(data, position)
+        return ReadResult([data], size)
+    except NotCached as cold:
+        return ColdRead(fs, cold.path, cold.position, cold.size_bytes)
+
+
+def _find_in_closed(
+    segments: SegmentList, end_offset: int, offset: int, up_to_offset: int, wait: bool
+) -> tuple[Segment, int, int]:
+    """(segment, its end offset, position) of the first batch at or after `offset`.
+
+    Compaction may have left nothing of a segment's later offsets: then it is in one of the next.
+    """
+    at = segments.index_of(offset)
+    while True:
+        segment = segments.items[at]
+        segment_end = segments.end_offset_of(at, end_offset)
+        position = segment.position_of(offset, wait)
+        if position < segment.size_bytes or segment_end >= up_to_offset or segment is segments.active:
+            return segment, segment_end, position
+        at += 1
