@@ -76,6 +76,9 @@ class BrokerProcess(ABC):
     def command(self) -> list[str]:
         """The command that serves on `self.port` from `self.data_dir`."""
 
+    def is_ready(self) -> bool:
+        return serves_metadata(self.port)
+
     def environment(self) -> dict[str, str]:
         return dict(os.environ)
 
@@ -102,7 +105,7 @@ class BrokerProcess(ABC):
             self._process = subprocess.Popen(
                 self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self.environment()
             )
-        while not serves_metadata(self.port):
+        while not self.is_ready():
             if self._process.poll() is not None:
                 self._process = None
                 raise StartFailed(f"{self.name} ended while starting:\n{self.log_tail()}")
