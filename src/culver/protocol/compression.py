@@ -59,19 +59,22 @@ DEFAULT_LEVELS: dict[int, int] = {Codec.GZIP: 6, Codec.LZ4: 9, Codec.ZSTD: 3}
 
 
 def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
-    """`data` in the codec's framing. `level` counts for gzip, lz4 and zstd; None is the codec's default."""
+    """`data` in the codec's framing. `level` counts for gzip, lz4 and zstd; None is the default."""
     if codec == Codec.NONE:
         return bytes(data)
     if codec == Codec.SNAPPY:
         return _compress_xerial(data)
     if codec not in DEFAULT_LEVELS:
         raise _unknown_codec(codec)
-    if level is None:
+    if level is None or (codec == Codec.GZIP and level == -1):  # -1 is gzip's own word for its default
         level = DEFAULT_LEVELS[codec]
     if codec == Codec.GZIP:
         return bytes(cramjam.gzip.compress(data, level=level))
     if codec == Codec.LZ4:
-        return bytes(cramjam.lz4.compress(data, level=level))
+        # Kafka's Java code reads frames of independent blocks only, which is not this library's default.
+        frame = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
+        frame.compress(data)
+        return bytes(frame.finish())
     return bytes(cramjam.zstd.compress(data, level=level))
 
 
