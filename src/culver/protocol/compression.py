@@ -73,7 +73,7 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
     if codec == Codec.LZ4:
         # Kafka's Java code reads frames of independent blocks only, which is not this library's default.
         frame = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
-        frame.compress(data)
+        frame.compress(bytes(data))
         return bytes(frame.finish())
     return bytes(cramjam.zstd.compress(data, level=level))
 
