@@ -20,8 +20,9 @@ Committed: TypeAlias = Callable[[BaseException | None], object]
 class GroupCommit:
     """Per partition at most one flush runs; whatever is appended meanwhile goes with the next one."""
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    def __init__(self, scheduler: Scheduler, monotonic_ms: Callable[[], float]) -> None:
         self._scheduler = scheduler
+        self._monotonic_ms = monotonic_ms
         self._waiting: dict[Partition, deque[tuple[int, Committed]]] = {}
         self._running: set[Partition] = set()
         self._asked: dict[Partition, None] = {}
@@ -60,6 +61,7 @@ class GroupCommit:
         def done(_result: object, error: BaseException | None) -> None:
             self._running.discard(partition)
             partition.log.finish_flush(task, error)
+            partition.flushed_at_ms = self._monotonic_ms()
             if error is not None:
                 # Never retried: after a failed fsync nobody knows which pages reached the disk.
                 _log.error(

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _log = get_logger("culver.housekeeping")
 
+_FLUSH_CHECK_INTERVAL_MS = 1_000
 _REMOVAL_INTERVAL_MS = 10_000
 _PARTITIONS_PER_STEP = 50  # so that 10,000 partitions never hold up a request
 
@@ -31,6 +32,7 @@ class Housekeeping:
 
     def start(self) -> None:
         config = self._node.config
+        self._every("flush", _FLUSH_CHECK_INTERVAL_MS, self._flush)
         self._every("retention", config.log_retention_check_interval_ms, self._retention)
         self._every("checkpoint", config.log_flush_offset_checkpoint_interval_ms, self._checkpoint)
         self._every("producers", config.producer_id_expiration_check_interval_ms, self._expire_producers)
@@ -54,6 +56,18 @@ class Housekeeping:
             self._timers[name] = self._node.scheduler.call_later(interval_ms, run)
 
         self._timers[name] = self._node.scheduler.call_later(interval_ms, run)
+
+    def _flush(self) -> None:
+        """Topics that set flush.ms want their records on disk after that time, whoever waits for it."""
+        now_ms = self._node.clock.monotonic_ms()
+        for partition in self._node.partitions:
+            log = partition.log
+            if (
+                log.flushed_offset < log.end_offset
+                and now_ms - partition.flushed_at_ms >= log.config.flush_ms
+            ):
+                self._node.group_commit.ask(partition)
+        self._node.group_commit.start()
 
     def _retention(self) -> None:
         self._in_steps(list(self._node.partitions), self._retain)

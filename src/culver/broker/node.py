@@ -62,7 +62,7 @@ class Node:
         self.broker_id = config.broker_id
         self.data_directory = config.data_dir
         self.partitions = PartitionTable()
-        self.group_commit = GroupCommit(scheduler)
+        self.group_commit = GroupCommit(scheduler, clock.monotonic_ms)
         self.producer_ids = ProducerIds(store)
         self.controller = Controller(store, self.broker_id, self._image_changed)
         self.groups = Groups(self)

@@ -12,6 +12,11 @@ if TYPE_CHECKING:
     from culver.log.partition_log import AppendResult, PartitionLog
 
 
+# How much may wait in the page cache before it is sent on its way to the disk. It bounds the time that a stop
+# takes, and keeps the kernel from writing back gigabytes at once while clients wait.
+WRITE_BACK_BYTES = 64 << 20
+
+
 class Waiter(Protocol):
     """Something parked until a partition has more to read."""
 
@@ -21,7 +26,17 @@ class Waiter(Protocol):
 class Partition:
     """One partition with this broker as its leader."""
 
-    __slots__ = ("appended_bytes", "index", "leader_epoch", "log", "topic", "topic_id", "waiters")
+    __slots__ = (
+        "appended_bytes",
+        "flushed_at_ms",
+        "index",
+        "leader_epoch",
+        "log",
+        "topic",
+        "topic_id",
+        "waiters",
+        "write_back_at_bytes",
+    )
 
     def __init__(self, topic: str, topic_id: bytes, index: int, leader_epoch: int, log: PartitionLog) -> None:
         self.topic = topic
@@ -31,12 +46,23 @@ class Partition:
         self.log = log
         self.appended_bytes = 0  # since this process started: how a long poll knows that enough has come
         self.waiters: dict[Waiter, None] = {}
+        self.write_back_at_bytes = WRITE_BACK_BYTES  # of appended_bytes
+        self.flushed_at_ms = 0.0
 
     def append(self, records: memoryview) -> AppendResult:
         """Append what a producer sent. Hot: see PartitionLog.append."""
         result = self.log.append(records, self.leader_epoch)
         self.appended_bytes += len(records)
         return result
+
+    def must_wait_for_disk(self, acks: int) -> bool:
+        """Whether an acknowledgement, 1 or -1 (all), may only go out after a flush."""
+        config = self.log.config
+        return (
+            config.flush == "always"
+            or (acks == -1 and config.flush == "replicated")
+            or self.log.end_offset - self.log.flushed_offset >= config.flush_messages
+        )
 
     def append_internal(self, batch: Buffer) -> AppendResult:
         """Append a batch that a coordinator of this broker made."""

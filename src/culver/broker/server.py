@@ -99,6 +99,7 @@ class Connection(asyncio.BufferedProtocol):
         "_server",
         "_start",
         "_transport",
+        "_unsent_bytes",
         "_write_paused",
         "last_active_ms",
         "peer_host",
@@ -114,6 +115,7 @@ class Connection(asyncio.BufferedProtocol):
         self._processing = False
         self._reading_paused = False
         self._write_paused = False
+        self._unsent_bytes = 0
         self._closed = False
         self.peer_host = ""
         self.last_active_ms = 0.0
@@ -130,6 +132,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._closed = True
         self._release()
+        self._note_unsent(0)
         self._out.clear()
         for exchange in self._pending:
             exchange.abandoned = True
@@ -165,10 +168,16 @@ class Connection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self._write_paused = True
+        self._note_unsent(self._transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
         self._write_paused = False
+        self._note_unsent(0)
         self._continue()
+
+    def _note_unsent(self, size: int) -> None:
+        self._server.unsent_bytes += size - self._unsent_bytes
+        self._unsent_bytes = size
 
     # -- requests in ------------------------------------------------------------------------------------
 
@@ -346,6 +355,7 @@ class Server:
             max(config.queued_max_request_bytes, 2 * config.socket_request_max_bytes)
         )
         self.connections: set[Connection] = set()
+        self.unsent_bytes = 0  # of responses that clients are slow to take
         self.now_ms = 0.0
         self._monotonic_ms = monotonic_ms
         self._scheduler = scheduler

@@ -104,6 +104,12 @@ class BrokerConfig(Settings):
         doc="Memory for requests that have arrived in part, over all connections; beyond it, reading waits. "
         "-1: twice `socket.request.max.bytes`.",
     )
+    queued_max_response_bytes: int = long(
+        default=256 * MIB,
+        minimum=1,
+        dynamic=True,
+        doc="Responses waiting for slow clients, all together. Beyond it a fetch gets little at a time.",
+    )
     max_decompressed_bytes: int = integer(
         default=100 * MIB,
         minimum=1,

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from culver.scheduler import Timer
 
 READ_COMMITTED = 1
+# What a fetch gets while clients that do not take their responses hold all the memory meant for that.
+_MAX_BYTES_WHEN_SHORT = 64 << 10
 # How often a read may find its bytes gone from the page cache again before it is answered empty.
 _COLD_TRIES_MAX = 10
 
@@ -62,6 +64,8 @@ class _Fetch:
         self._context = context
         self._committed_only = request.isolation_level == READ_COMMITTED
         self._max_bytes = min(request.max_bytes, node.config.fetch_max_bytes)
+        if node.server.unsent_bytes > node.config.queued_max_response_bytes:
+            self._max_bytes = min(self._max_bytes, _MAX_BYTES_WHEN_SHORT)
         self._timer: Timer | None = None
         self._watched: list[Partition] = []
         self._seen_bytes = 0

@@ -43,7 +43,8 @@ def handle(node: Node, exchange: Exchange, request: FindCoordinatorRequest) -> F
 
 def _refusal(key_type: int) -> KafkaError:
     if key_type == TRANSACTION:
-        return KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "transactions are not served by this broker")
+        # An error that clients do not retry: waiting would not help.
+        return KafkaError(ErrorCode.UNSUPPORTED_VERSION, "transactions are not served by this broker")
     return KafkaError(ErrorCode.INVALID_REQUEST, f"unknown kind of coordinator {key_type}")
 
 

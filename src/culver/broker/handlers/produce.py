@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from culver.broker.partition import WRITE_BACK_BYTES
 from culver.broker.server import NO_RESPONSE, NoResponse
 from culver.core.names import INTERNAL_TOPICS
 from culver.errors import ErrorCode, KafkaError
@@ -68,6 +69,9 @@ def handle(node: Node, exchange: Exchange, request: ProduceRequest) -> ProduceRe
                 continue
             if partition.waiters:
                 node.partitions.changed(partition)
+            if partition.appended_bytes > partition.write_back_at_bytes:
+                partition.write_back_at_bytes = partition.appended_bytes + WRITE_BACK_BYTES
+                node.group_commit.ask(partition)
             answer = PartitionProduceResponse(
                 index=data.index,
                 error_code=0,
@@ -76,8 +80,7 @@ def handle(node: Node, exchange: Exchange, request: ProduceRequest) -> ProduceRe
                 log_start_offset=result.log_start_offset,
             )
             answers.append(answer)
-            flush = partition.log.config.flush
-            if flush != "os" and acks != 0 and (acks == -1 or flush == "always"):
+            if acks != 0 and partition.must_wait_for_disk(acks):
                 waiting.append((partition, answer))
         responses.append(
             TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
