@@ -91,7 +91,9 @@ def delete_groups(
         records: list[StateRecord] = []
         for group_id in group_ids:
             group = partition.groups.get(group_id)
-            if group is None:
+            if partition.closed:
+                results[group_id] = ErrorCode.NOT_COORDINATOR
+            elif group is None:
                 results[group_id] = ErrorCode.GROUP_ID_NOT_FOUND
             elif group.state is not GroupState.EMPTY:
                 results[group_id] = ErrorCode.NON_EMPTY_GROUP

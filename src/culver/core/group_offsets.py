@@ -151,7 +151,9 @@ class OffsetRequests:
     def _delete(self, request: OffsetDeleteRequest, token: Token, out: Effects) -> None:
         group = self._partition.groups.get(request.group_id)
         error = ErrorCode.NONE
-        if group is None:
+        if self._partition.closed:
+            error = ErrorCode.NOT_COORDINATOR
+        elif group is None:
             error = ErrorCode.GROUP_ID_NOT_FOUND
         elif group.state is not GroupState.EMPTY and not group.uses_consumer_protocol:
             error = ErrorCode.NON_EMPTY_GROUP
