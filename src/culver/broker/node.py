@@ -10,7 +10,6 @@ import resource
 import signal
 import socket
 import uuid
-from collections.abc import Mapping
 
 import msgspec
 import uvloop
@@ -23,8 +22,9 @@ from culver.broker.housekeeping import Housekeeping
 from culver.broker.partition import Partition, PartitionTable
 from culver.broker.producer_ids import ProducerIds
 from culver.broker.server import Server
+from culver.broker.topic_settings import TopicSettings
 from culver.clock import Clock, SystemClock
-from culver.config import BrokerConfig, TopicConfig, parse_address
+from culver.config import BrokerConfig, parse_address
 from culver.coordination.local import LocalStore
 from culver.coordination.store import Create, MetadataStore
 from culver.core.fetch_session import FetchSessions
@@ -61,6 +61,7 @@ class Node:
         self.filesystem = filesystem
         self.broker_id = config.broker_id
         self.data_directory = config.data_dir
+        self.topic_settings = TopicSettings(config)
         self.partitions = PartitionTable()
         self.group_commit = GroupCommit(scheduler, clock.monotonic_ms)
         self.producer_ids = ProducerIds(store)
@@ -87,10 +88,6 @@ class Node:
     def _topic_name(self, topic_id: bytes) -> str | None:
         topic = self.image.topics_by_id.get(topic_id)
         return None if topic is None else topic.name
-
-    def topic_config(self, overrides: Mapping[str, str]) -> TopicConfig:
-        """The effective configuration of a topic with these settings of its own."""
-        return TopicConfig.resolve(self.config, overrides)
 
     def after_requests(self) -> None:
         """Once after each bunch of requests: start the flushes they need, wake the fetches they feed."""
@@ -126,7 +123,8 @@ class Node:
         cluster_id = msgspec.json.decode(cluster.value, type=str) if cluster else _new_cluster_id()
         image = self.controller.load(entries, cluster_id)
         self.config = self.config.with_dynamic({}, self.controller.broker_config)
-        configs = {name: self.topic_config(topic.config) for name, topic in image.topics.items()}
+        self.topic_settings = TopicSettings(self.config)
+        configs = {name: self.topic_settings.effective(topic.config) for name, topic in image.topics.items()}
         limits = LogLimits(
             producer_id_expiration_ms=self.config.producer_id_expiration_ms,
             max_decompressed_bytes=self.config.max_decompressed_bytes,
@@ -182,7 +180,7 @@ class Node:
         if new is not None:
             self._serve_partitions(new)
             if old is not None and old.config != new.config:
-                config = self.topic_config(new.config)
+                config = self.topic_settings.effective(new.config)
                 for partition in self.partitions.of_topic(name):
                     partition.log.update_config(config)
 
@@ -190,13 +188,14 @@ class Node:
         if self.config.dynamic == self.controller.broker_config:
             return
         self.config = self.config.with_dynamic({}, self.controller.broker_config)
+        self.topic_settings = TopicSettings(self.config)
         for topic in self.image.topics.values():
-            config = self.topic_config(topic.config)
+            config = self.topic_settings.effective(topic.config)
             for partition in self.partitions.of_topic(topic.name):
                 partition.log.update_config(config)
 
     def _serve_partitions(self, topic: TopicImage) -> None:
-        config = self.topic_config(topic.config)
+        config = self.topic_settings.effective(topic.config)
         for image in topic.partitions:
             if self.partitions.get(topic.name, image.index) is not None:
                 continue

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from culver.broker.controller import PARTITIONS_MAX, NewTopic, each
 from culver.config.alter import checked_topic_overrides
-from culver.config.describe import describe_topic
 from culver.errors import ErrorCode, KafkaError
 from culver.protocol.messages.create_topics import (
     CreatableTopic,
@@ -141,7 +140,7 @@ def _made(node: Node, topic: NewTopic) -> CreatableTopicResult:
                 config_source=setting.source,
                 is_sensitive=setting.sensitive,
             )
-            for setting in describe_topic(node.config, topic.config)
+            for setting in node.topic_settings.described(topic.config)
         ],
     )
 
