@@ -282,7 +282,8 @@ class TopicConfig(Settings):
             if name not in overrides:
                 values[setting.attribute] = broker_default(broker, setting)
         for name, text in overrides.items():
-            values[topic_setting(name).attribute] = cls.settings[name].parse(text)
+            setting = topic_setting(name)
+            values[setting.attribute] = setting.parse(text)
         if values["internal_segment_bytes"] is not None:
             values["segment_bytes"] = values["internal_segment_bytes"]
         config = cls(**values)
