@@ -64,7 +64,7 @@ class Confluent:
     """confluent-kafka: librdkafka underneath."""
 
     name = "confluent-kafka"
-    assignors = ("range", "roundrobin", "cooperative-sticky")
+    assignors: tuple[str, ...] = ("range", "roundrobin", "cooperative-sticky")
 
     def produce(
         self, bootstrap: str, topic: str, records: Sequence[Sent], codec: str = "none", acks: str = "all"
@@ -153,7 +153,7 @@ class KafkaPython:
     """kafka-python: pure Python, blocking."""
 
     name = "kafka-python"
-    assignors = ("range", "roundrobin", "sticky", "cooperative-sticky")
+    assignors: tuple[str, ...] = ("range", "roundrobin", "sticky", "cooperative-sticky")
 
     def produce(
         self, bootstrap: str, topic: str, records: Sequence[Sent], codec: str = "none", acks: str = "all"
@@ -204,7 +204,7 @@ class Aiokafka:
     """aiokafka: asyncio, with codecs of its own."""
 
     name = "aiokafka"
-    assignors = ("range", "roundrobin", "sticky")
+    assignors: tuple[str, ...] = ("range", "roundrobin", "sticky")
 
     def produce(
         self, bootstrap: str, topic: str, records: Sequence[Sent], codec: str = "none", acks: str = "all"
