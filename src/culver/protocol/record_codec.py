@@ -19,6 +19,7 @@ Varints are zigzag: 0, -1, 1, -2 ... become 0, 1, 2, 3 ..., seven bits a byte, l
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import attrgetter
 
 import msgspec
 
@@ -49,6 +50,9 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     headers: Headers = ()
 
 
+_timestamp_of = attrgetter("timestamp")
+
+
 def decode_payload(
     payload: bytes,
     *,
@@ -70,91 +74,102 @@ def decode_payload(
     append = records.append
     position = 0
     previous_delta = -1
-    # Hot: the one-byte case of each varint is written out, as a call would cost more than the rest. Reads may
-    # run past a record that lies about its length, never past the payload, and are caught at its end.
+    # Hot: varints of one and two bytes are written out, as a call would cost more than all the rest of a
+    # record. `zigzag` is a varint before its sign is undone: odd means negative. Reads may run past a record
+    # that lies about its length, never past the payload, and are caught at the record's end.
     try:
         for _ in range(record_count):
-            byte = payload[position]
-            if byte < 0x80:
-                length = (byte >> 1) ^ -(byte & 1)
-                position += 1
-            else:
-                length, position = _read_varint(payload, position, _VARINT_BYTES_MAX)
-            end = position + length
-            if length < 0 or end > size:
-                raise _invalid(f"a record claims {length} bytes where {size - position} remain")
+            zigzag = payload[position]
+            position += 1
+            if zigzag > 0x7F:
+                if (high := payload[position]) < 0x80:
+                    zigzag += (high << 7) - 0x80
+                    position += 1
+                else:
+                    zigzag, position = _read_zigzag(payload, position - 1, _VARINT_BYTES_MAX)
+            end = position + (zigzag >> 1)
+            if zigzag & 1 or end > size:
+                raise _lie("record", zigzag, size - position)
             position += 1  # attributes: no bit of them is in use
 
-            byte = payload[position]
-            if byte < 0x80:
-                timestamp = base_timestamp + ((byte >> 1) ^ -(byte & 1))
-                position += 1
-            else:
-                delta, position = _read_varint(payload, position, _VARLONG_BYTES_MAX)
-                timestamp = base_timestamp + delta
-            if not _INT64_MIN <= timestamp <= _INT64_MAX:
-                raise _invalid("a record's timestamp does not fit into 64 bits")
+            zigzag = payload[position]
+            position += 1
+            if zigzag > 0x7F:
+                if (high := payload[position]) < 0x80:
+                    zigzag += (high << 7) - 0x80
+                    position += 1
+                else:
+                    zigzag, position = _read_zigzag(payload, position - 1, _VARLONG_BYTES_MAX)
+            timestamp = base_timestamp + (zigzag >> 1) if not zigzag & 1 else base_timestamp + ~(zigzag >> 1)
 
-            byte = payload[position]
-            if byte < 0x80:
-                delta = (byte >> 1) ^ -(byte & 1)
-                position += 1
-            else:
-                delta, position = _read_varint(payload, position, _VARINT_BYTES_MAX)
-            if not previous_delta < delta <= last_offset_delta:
+            zigzag = payload[position]
+            position += 1
+            if zigzag > 0x7F:
+                if (high := payload[position]) < 0x80:
+                    zigzag += (high << 7) - 0x80
+                    position += 1
+                else:
+                    zigzag, position = _read_zigzag(payload, position - 1, _VARINT_BYTES_MAX)
+            delta = zigzag >> 1
+            if zigzag & 1 or not previous_delta < delta <= last_offset_delta:
                 raise _invalid(
-                    f"offset delta {delta} after {previous_delta} in a batch that ends at {last_offset_delta}"
+                    f"offset delta {_signed(zigzag)} after {previous_delta} in a batch that ends at "
+                    f"{last_offset_delta}"
                 )
             previous_delta = delta
 
-            byte = payload[position]
-            if byte < 0x80:
-                length = (byte >> 1) ^ -(byte & 1)
-                position += 1
-            else:
-                length, position = _read_varint(payload, position, _VARINT_BYTES_MAX)
-            if length < 0:
+            zigzag = payload[position]
+            position += 1
+            if zigzag > 0x7F:
+                if (high := payload[position]) < 0x80:
+                    zigzag += (high << 7) - 0x80
+                    position += 1
+                else:
+                    zigzag, position = _read_zigzag(payload, position - 1, _VARINT_BYTES_MAX)
+            if zigzag & 1:
                 key = None
             else:
-                if length > end - position:
-                    raise _invalid(f"a key claims {length} bytes where {end - position} remain")
-                key = payload[position : position + length]
-                position += length
+                start = position
+                position += zigzag >> 1
+                if position > end:
+                    raise _lie("key", zigzag, end - start)
+                key = payload[start:position]
 
-            byte = payload[position]
-            if byte < 0x80:
-                length = (byte >> 1) ^ -(byte & 1)
-                position += 1
-            else:
-                length, position = _read_varint(payload, position, _VARINT_BYTES_MAX)
-            if length < 0:
+            zigzag = payload[position]
+            position += 1
+            if zigzag > 0x7F:
+                if (high := payload[position]) < 0x80:
+                    zigzag += (high << 7) - 0x80
+                    position += 1
+                else:
+                    zigzag, position = _read_zigzag(payload, position - 1, _VARINT_BYTES_MAX)
+            if zigzag & 1:
                 value = None
             else:
-                if length > end - position:
-                    raise _invalid(f"a value claims {length} bytes where {end - position} remain")
-                value = payload[position : position + length]
-                position += length
+                start = position
+                position += zigzag >> 1
+                if position > end:
+                    raise _lie("value", zigzag, end - start)
+                value = payload[start:position]
 
-            if payload[position] == 0:
-                headers: Headers = ()
-                position += 1
-            else:
+            if payload[position]:
                 headers, position = _read_headers(payload, position, end)
+            else:
+                headers = ()
+                position += 1
             if position != end:
                 raise _invalid(f"a record's fields end {end - position} bytes before its claimed end")
-            append(
-                Record(
-                    base_offset + delta,
-                    timestamp if append_timestamp is None else append_timestamp,
-                    key,
-                    value,
-                    headers,
-                )
-            )
+            if append_timestamp is not None:
+                timestamp = append_timestamp
+            append(Record(base_offset + delta, timestamp, key, value, headers))
     except IndexError:
         raise _invalid("the batch ends inside a record") from None
     if position != size:
         raise _invalid(f"{size - position} bytes are left over after the last record of a batch")
+    if append_timestamp is None and records:
+        for timestamp in (min(map(_timestamp_of, records)), max(map(_timestamp_of, records))):
+            if not _INT64_MIN <= timestamp <= _INT64_MAX:
+                raise _invalid("a record's timestamp does not fit into 64 bits")
     return records
 
 
@@ -204,30 +219,39 @@ def varint(value: int) -> bytes:
     return bytes(encoded)
 
 
-def _read_varint(payload: bytes, position: int, bytes_max: int) -> tuple[int, int]:
-    """(value, position after it). IndexError past the end of the payload."""
+def _read_zigzag(payload: bytes, position: int, bytes_max: int) -> tuple[int, int]:
+    """(varint before its sign is undone, position after it). IndexError past the end of the payload."""
     zigzag = 0
     for index in range(bytes_max):
         byte = payload[position + index]
         zigzag |= (byte & 0x7F) << (7 * index)
         if byte < 0x80:
-            return (zigzag >> 1) ^ -(zigzag & 1), position + index + 1
+            return zigzag, position + index + 1
     raise _invalid(f"a varint takes more than {bytes_max} bytes")
 
 
+def _signed(zigzag: int) -> int:
+    return (zigzag >> 1) ^ -(zigzag & 1)
+
+
+def _read_varint(payload: bytes, position: int) -> tuple[int, int]:
+    zigzag, position = _read_zigzag(payload, position, _VARINT_BYTES_MAX)
+    return _signed(zigzag), position
+
+
 def _read_headers(payload: bytes, position: int, end: int) -> tuple[Headers, int]:
-    count, position = _read_varint(payload, position, _VARINT_BYTES_MAX)
+    count, position = _read_varint(payload, position)
     # A header takes two bytes or more, so a count that lies is caught before anything is made.
     if not 0 <= count <= (end - position) // 2:
         raise _invalid(f"{count} headers cannot be in the {end - position} bytes that remain")
     headers: list[tuple[str, bytes | None]] = []
     for _ in range(count):
-        length, position = _read_varint(payload, position, _VARINT_BYTES_MAX)
+        length, position = _read_varint(payload, position)
         if not 0 <= length <= end - position:
             raise _invalid(f"a header's key claims {length} bytes where {end - position} remain")
         key = payload[position : position + length].decode("utf-8", "surrogateescape")
         position += length
-        length, position = _read_varint(payload, position, _VARINT_BYTES_MAX)
+        length, position = _read_varint(payload, position)
         if length < 0:
             headers.append((key, None))
             continue
@@ -250,6 +274,10 @@ def _headers_bytes(headers: Headers) -> bytes:
             parts.append(varint(len(value)))
             parts.append(value)
     return b"".join(parts)
+
+
+def _lie(what: str, zigzag: int, remaining: int) -> KafkaError:
+    return _invalid(f"a {what} claims {_signed(zigzag)} bytes where {remaining} remain")
 
 
 def _invalid(why: str) -> KafkaError:
