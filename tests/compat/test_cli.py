@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,13 @@ class Shell:
         done = self.run(*arguments, stdin=stdin)
         assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stderr
         return done.stderr
+
+
+@pytest.fixture(scope="module")
+def culver_broker() -> Iterator[Broker]:
+    # Kafka's default waits three seconds for more members before a group may begin.
+    with Broker(config={"group.initial.rebalance.delay.ms": 0}) as broker:
+        yield broker
 
 
 @pytest.fixture(scope="module")

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import errno
 import os
+from typing import TYPE_CHECKING
 
 import click
 
 from culver.cli.failure import ExitCode, Failure
 from culver.cli.session import name_value
+
+if TYPE_CHECKING:
+    from culver.config import BrokerConfig
 
 
 @click.command()
@@ -22,7 +26,13 @@ from culver.cli.session import name_value
     help="Where to listen; port 0 picks a free one.  [default: 127.0.0.1:9092]",
 )
 @click.option("--advertise", metavar="HOST:PORT", help="The address that clients are told to use.")
-@click.option("--config", "file", metavar="FILE.toml", type=click.Path(), help="A file with settings.")
+@click.option(
+    "--config",
+    "file",
+    metavar="FILE.toml",
+    envvar="CULVER_CONFIG",
+    help="A file with settings.  [default: $CULVER_CONFIG]",
+)
 @click.option("--set", "settings", metavar="NAME=VALUE", multiple=True, help="One setting; repeatable.")
 def serve(
     data_dir: str | None,
@@ -50,22 +60,31 @@ def serve(
             "`culver config` explains every setting",
             code=ExitCode.USAGE,
         ) from None
-    except FileNotFoundError:
-        raise Failure(f"there is no configuration file {file}", code=ExitCode.NOT_FOUND) from None
 
     from culver.broker import node
+    from culver.coordination.store import StoreError
+    from culver.log.store import DataDirectoryLocked
 
     try:
         return node.serve(config)
+    except DataDirectoryLocked as error:
+        raise Failure(str(error), code=ExitCode.IN_USE) from None
+    except StoreError as error:
+        raise Failure(str(error)) from None
     except OSError as error:
-        raise _explained(error) from error
+        raise _explained(error, config) from error
 
 
-def _explained(error: OSError) -> Failure:
+def _explained(error: OSError, config: BrokerConfig) -> Failure:
     if error.errno == errno.EADDRINUSE:
         return Failure(
-            f"the address is in use by another process: {error}",
-            "choose another with --listen HOST:PORT; port 0 picks a free one",
+            f"cannot listen on {config.listen}: another process does",
+            "choose another address with --listen HOST:PORT; port 0 picks a free one",
             code=ExitCode.IN_USE,
         )
-    return Failure(str(error))
+    if error.errno in (errno.EADDRNOTAVAIL, errno.EACCES, errno.EPERM) and error.filename is None:
+        return Failure(
+            f"cannot listen on {config.listen}: {error.strerror}",
+            "choose another address with --listen HOST:PORT",
+        )
+    return Failure(f"cannot use the data directory {config.data_dir}: {error}")
