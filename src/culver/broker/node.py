@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gc
 import os
 import random
 import resource
@@ -265,6 +266,7 @@ async def _serve(config: BrokerConfig) -> int:
         scheduler.close()
         store.close()
         raise
+    gc.freeze()  # what is there now stays: no collection needs to look at it again
     print(f"ready {_join(host, port)} broker={node.broker_id} data={config.data_dir}", flush=True)
     await stopping.wait()
     node.stop_listening()

@@ -6,9 +6,8 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from culver.filesystem import Buffer, File
+from culver.protocol.checksum import crc32c
 
 # base offset, length, leader epoch, magic, crc, attributes, last offset delta, base timestamp, max timestamp,
 # producer id, producer epoch, base sequence, record count

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import struct
 
-from crc32c import crc32c
-
 from culver.log.producer_state import MAX_SEQUENCE, Producer, ProducerStates, StoredBatch
+from culver.protocol.checksum import crc32c
 
 _VERSION = 1
 _PREFIX = struct.Struct(">hIi")

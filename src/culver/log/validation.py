@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from crc32c import crc32c
-
 from culver.config import TopicConfig
 from culver.errors import ErrorCode, KafkaError
 from culver.filesystem import Buffer
 from culver.log.batches import CRC_START, HEADER, HEADER_BYTES, LENGTH_OVERHEAD_BYTES, HeaderFields
 from culver.log.limits import LogLimits
+from culver.protocol.checksum import crc32c
 from culver.protocol.compression import CODEC_NAMES, Codec
 from culver.protocol.records import (
     APPEND_TIME_BIT,

@@ -28,9 +28,9 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
-from crc32c import crc32c
 
 from culver.errors import ErrorCode, KafkaError
+from culver.protocol.checksum import crc32c
 from culver.protocol.compression import Buffer, Codec, compress, decompress
 from culver.protocol.record_codec import Record, decode_payload, encode_payload
 
