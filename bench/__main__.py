@@ -17,6 +17,8 @@ from bench import fetch, footprint, growth, latency, librdkafka, limits, load, p
 from bench.session import FULL, QUICK, Session, progress
 from bench.table import Report
 
+QUIET_LOAD_AVERAGE = 0.5
+
 
 def main() -> int:
     options = _options()
@@ -25,6 +27,7 @@ def main() -> int:
     with_kafka = not options.no_kafka and _kafka_available(report)
     report.settings = {**_machine(), **_settings(with_kafka, options.quick), **report.settings}
     begun = time.monotonic()
+    busy_before = os.getloadavg()[0]
     with tempfile.TemporaryDirectory(prefix="culver-bench-", dir=options.directory) as directory:
         session = Session(
             scale,
@@ -35,7 +38,11 @@ def main() -> int:
             with_kafka=with_kafka,
         )
         _measure(session)
-    report.settings["took"] = f"{time.monotonic() - begun:.0f} s"
+    report.settings["took"] = f"{time.monotonic() - begun:.0f} s; load average before it {busy_before:.1f}"
+    if busy_before > QUIET_LOAD_AVERAGE:
+        report.notes.append(
+            "The machine was busy with something else when this began: do not trust the ratios."
+        )
     print(report.markdown())
     for label in report.missed():
         print(f"missed: {label}")
@@ -45,14 +52,20 @@ def main() -> int:
 
 
 def _measure(session: Session) -> None:
-    machine = limits.measure(session)
     footprint.run(session)
+    machine = None
     loads = (produce, latency, fetch, librdkafka)
     if any(session.wanted(group.GROUP, label) for group in loads for label in group.labels()):
         with session.brokers() as brokers:
+            for broker in brokers:
+                produce.warm_up(session, broker)
+            # Beside the rows that it bounds: memory that a virtual machine has never touched is slower.
+            machine = limits.measure(session)
             for group in loads:
                 group.run(session, brokers)
             footprint.memory_loaded(session, brokers)
+    else:
+        limits.measure(session)
     growth.run(session)
     if machine is not None:
         limits.distances(session, machine)

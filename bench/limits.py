@@ -29,8 +29,11 @@ GROUP = "limits"
 
 @dataclass(frozen=True)
 class Limits:
+    """Medians over the rounds of one run."""
+
     loopback_mb_per_second: float
     pwrite_mb_per_second: float
+    receive_and_pwrite_mb_per_second: float
     fdatasync_us: float
     round_trip_us: float
 
@@ -47,6 +50,7 @@ def measure(session: Session) -> Limits | None:
     limits = Limits(
         rounds(lambda: loopback_mb_per_second(seconds)),
         rounds(lambda: pwrite_mb_per_second(session.directory)),
+        rounds(lambda: receive_and_pwrite_mb_per_second(session.directory, seconds)),
         rounds(lambda: fdatasync_us(session.directory)),
         rounds(round_trip_us),
     )
@@ -57,15 +61,11 @@ def measure(session: Session) -> Limits | None:
 def distances(session: Session, limits: Limits) -> None:
     """Rows for what was measured in this run: Culver beside the limit that bounds it."""
     report = session.report
+    large_batches = (produce.GROUP, "1 MB batches, acks=1", "MB/s")
     chosen = (
-        (
-            produce.GROUP,
-            "1 MB batches, acks=1",
-            "MB/s",
-            PWRITE,
-            limits.pwrite_mb_per_second,
-        ),
-        (produce.GROUP, "1 MB batches, acks=1", "MB/s", "loopback copy", limits.loopback_mb_per_second),
+        (*large_batches, PWRITE, limits.pwrite_mb_per_second),
+        (*large_batches, "receive and pwrite", limits.receive_and_pwrite_mb_per_second),
+        (*large_batches, "loopback copy", limits.loopback_mb_per_second),
         (fetch.GROUP, "1 MB batches", "MB/s", "loopback copy", limits.loopback_mb_per_second),
         (latency.GROUP, "one message, acks=1, p50", "us", "loopback round trip", limits.round_trip_us),
         (latency.GROUP, "one message, acks=1, fsync, p50", "us", "fdatasync", limits.fdatasync_us),
@@ -81,6 +81,20 @@ def distances(session: Session, limits: Limits) -> None:
 
 def loopback_mb_per_second(seconds: float) -> float:
     """How fast one process hands bytes to another through TCP on the loopback device."""
+    return _received_mb_per_second(seconds, lambda _chunk, _position: None)
+
+
+def receive_and_pwrite_mb_per_second(directory: Path, seconds: float) -> float:
+    """The same with every megabyte written to a new file: what a broker that did nothing else would reach."""
+    os.sync()
+    with tempfile.TemporaryFile(dir=directory) as file:
+        descriptor = file.fileno()
+        return _received_mb_per_second(
+            seconds, lambda chunk, position: os.pwrite(descriptor, chunk, position)
+        )
+
+
+def _received_mb_per_second(seconds: float, use: Callable[[memoryview, int], object]) -> float:
     with socket.create_server((HOST, 0)) as listener:
         child = os.fork()
         if child == 0:
@@ -88,11 +102,15 @@ def loopback_mb_per_second(seconds: float) -> float:
             os._exit(0)
         connection, _ = listener.accept()
         with connection:
-            buffer = bytearray(CHUNK_BYTES)
+            buffer = memoryview(bytearray(CHUNK_BYTES))
             begun = time.perf_counter()
-            total = 0
-            while received := connection.recv_into(buffer):
-                total += received
+            total = filled = 0
+            while received := connection.recv_into(buffer[filled:]):
+                filled += received
+                if filled == CHUNK_BYTES:
+                    use(buffer, total)
+                    total += filled
+                    filled = 0
             elapsed = time.perf_counter() - begun
         os.waitpid(child, 0)
     return total / elapsed / 1e6

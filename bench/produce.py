@@ -59,10 +59,6 @@ def labels() -> list[str]:
 
 def run(session: Session, brokers: list[BrokerProcess]) -> None:
     cells = [cell for cell in CELLS if session.wanted(GROUP, label_of(*cell))]
-    if not cells:
-        return
-    for broker in brokers:
-        warm_up(session, broker)
     for case, acks, fsync in cells:
         label = label_of(case, acks, fsync)
 
