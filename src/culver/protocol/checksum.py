@@ -7,12 +7,16 @@ The package `crc32c` reads its distribution's metadata when imported, which cost
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable
 from importlib.machinery import PathFinder
+from typing import Protocol
 
 from culver.filesystem import Buffer
 
-Checksum = Callable[[Buffer], int]
+
+class Checksum(Protocol):
+    """The CRC of some bytes, or of what came before (`value`) and these."""
+
+    def __call__(self, data: Buffer, value: int = 0, /) -> int: ...
 
 
 def _extension() -> Checksum | None:
