@@ -140,6 +140,11 @@ class TestForms:
             frame += struct.pack("<I", xxh32(data))
         assert decompress(Codec.LZ4, frame, MIB) == data
 
+    def test_lz4_frames_have_independent_blocks(self) -> None:
+        # Kafka's Java code refuses linked ones, the library's default.
+        frame = compress(Codec.LZ4, os.urandom(200_000))
+        assert (frame[:4], frame[4] & 0x20) == (struct.pack("<I", 0x184D2204), 0x20)
+
     def test_snappy_without_the_xerial_frame(self) -> None:
         assert decompress(Codec.SNAPPY, bytes(cramjam.snappy.compress_raw(SAMPLE)), MIB) == SAMPLE
 

@@ -30,7 +30,6 @@ COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 FLUSH_MODES = ("always", "replicated", "os")
 
-_DOUBLE_MAX = 1.7976931348623157e308
 _NOTHING: Mapping[str, str] = {}
 
 
@@ -256,9 +255,6 @@ class BrokerConfig(Settings):
         minimum=MIB,
         doc="Memory for the keys of one compaction, in bytes. With more keys, it takes several runs.",
     )
-    log_cleaner_io_max_bytes_per_second: float = double(
-        default=_DOUBLE_MAX, minimum=1, doc="The most that compaction reads and writes in a second."
-    )
     log_cleaner_min_cleanable_ratio: float = double(
         default=0.5,
         minimum=0,
@@ -345,9 +341,6 @@ class BrokerConfig(Settings):
     offset_metadata_max_bytes: int = integer(
         default=4096, minimum=0, doc="The longest text a client may store with a committed offset."
     )
-    offsets_commit_timeout_ms: int = integer(
-        default=5_000, minimum=1, doc="How long a commit may wait to be stored and replicated."
-    )
     offsets_retention_minutes: int = integer(
         default=10_080,
         minimum=1,
@@ -384,10 +377,12 @@ class BrokerConfig(Settings):
         default=600_000, minimum=1, doc="How often to look for producers to forget."
     )
     transactional_id_expiration_ms: int = integer(
-        default=7 * DAY_MS, minimum=1, doc="How long a transactional id is remembered when it is not used."
+        default=7 * DAY_MS,
+        minimum=1,
+        doc="How long an unused transactional id is remembered. Counts for transactions only.",
     )
     transaction_max_timeout_ms: int = integer(
-        default=900_000, minimum=1, doc="The longest transaction timeout a producer may ask for."
+        default=900_000, minimum=1, doc="The longest transaction timeout. Counts for transactions only."
     )
 
     @property

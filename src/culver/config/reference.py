@@ -118,9 +118,7 @@ def _with_meaning(setting: Setting) -> str:
         return "not set"
     if text == "":
         return "empty"
-    if setting.type in (ConfigType.INT, ConfigType.LONG, ConfigType.DOUBLE) and value in (INT_MAX, LONG_MAX):
-        return f"{text} (no limit)"
-    if setting.type is ConfigType.DOUBLE and value > LONG_MAX:
+    if setting.type in (ConfigType.INT, ConfigType.LONG) and value in (INT_MAX, LONG_MAX):
         return f"{text} (no limit)"
     meaning = ""
     if setting.name.endswith(".ms"):

@@ -113,7 +113,7 @@ class TopicConfig(Settings):
     preallocate: bool = boolean(
         default=False,
         synonyms=("log.preallocate",),
-        doc="Reserve a new segment's whole size on disk at once.",
+        doc="Accepted for Kafka's tools. No effect: segments grow as they are written.",
     )
     internal_segment_bytes: int | None = integer(
         default=None,
