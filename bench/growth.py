@@ -117,8 +117,12 @@ def _produce_cost_us(session: Session, broker: BrokerProcess, topic: str) -> flo
     batch, _ = wire.batch_of_bytes(10_240, MESSAGE_BYTES)
     request = wire.produce_request(topic, 0, batch, 1)
     once = Load([request], wire.PRODUCE_ERROR_OFFSET + len(topic), 5, seconds_max=session.scale.seconds / 2)
-    results = [load.run(broker, once, session.directory) for _ in range(session.scale.rounds)]
-    return median(result.seconds / result.requests * 1e6 for result in results)
+    costs_us = []
+    for _ in range(session.scale.rounds):
+        settle()
+        result = load.run(broker, once, session.directory)
+        costs_us.append(result.seconds / result.requests * 1e6)
+    return median(costs_us)
 
 
 def _fetch_cost_us(session: Session, broker: BrokerProcess, topic: str, offset: int, size: int) -> float:

@@ -103,7 +103,8 @@ class Report:
         if self.growths:
             parts.append("Growth, the same cost small and large:")
             parts.append("\n".join(_growth_lines(self.growths)))
-        parts += self.notes
+        reasons = dict.fromkeys(f"Left out: {row.skipped}." for row in self.comparisons if row.skipped)
+        parts += [*reasons, *self.notes]
         return "\n\n".join(parts) + "\n"
 
     def as_json(self) -> dict[str, Any]:
@@ -133,7 +134,7 @@ def _comparison_lines(rows: list[Comparison]) -> list[str]:
             group = row.group
             cells.append([f"**{group}**"] + [""] * 6)
         if row.skipped:
-            cells.append([row.label, row.unit, f"left out: {row.skipped}", "", "", "", ""])
+            cells.append([row.label, row.unit, "left out", "", "", "", ""])
             continue
         values = [number(row.culver), number(row.kafka), _factor(row.ratio)]
         cells.append(
@@ -184,8 +185,6 @@ def _verdict(met: bool | None) -> str:
 
 def _aligned(cells: list[list[str]]) -> list[str]:
     widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
-    # A long reason for a left-out row must not push every other row apart.
-    widths = [min(width, 60) for width in widths]
     lines = [
         "| " + " | ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)) + " |"
         for line in cells
