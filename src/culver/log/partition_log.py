@@ -83,6 +83,8 @@ class PartitionLog:
         self._closed = False
         # Called after a roll: the closed segment wants to be flushed soon.
         self.on_roll: Callable[[PartitionLog], object] | None = None
+        # Called before flushed batches are cut off: the checkpoint on disk must not promise them any more.
+        self.before_truncation: Callable[[PartitionLog], object] | None = None
         self._flush_running: FlushTask | None = None
         self._doomed = DoomedFiles(fs)
 
@@ -505,6 +507,55 @@ class PartitionLog:
     def take_doomed(self, now_ms: int) -> list[str]:
         """Paths of files that were deleted long enough ago; the caller removes them, on any thread."""
         return self._doomed.take(now_ms)
+
+    def truncate_to(self, offset: int) -> None:
+        """Cut off everything from the batch that holds `offset` on. Waits for the disk."""
+        self._check_serving()
+        if offset >= self._end_offset:
+            return
+        if offset < self._segments.items[0].base_offset:
+            self.truncate_fully_and_start_at(offset)
+            return
+        at = self._segments.index_of(offset)
+        segment = self._segments.items[at]
+        position = segment.position_of(offset, True)
+        now_ms = self._clock.now_ms()
+        self._take_back_promise(segment.base_offset)
+        try:
+            for later in reversed(self._segments.items[at + 1 :]):
+                self._delete_segment(later, now_ms)
+            segment.open_file().truncate(position)
+            for suffix in (names.OFFSET_INDEX, names.TIME_INDEX):
+                self._remove_if_there(names.segment_name(segment.base_offset, suffix))
+            segment.close_file()
+            # What is left is read again: indexes, epochs and producers then are those of the batches.
+            recovery = Recovery(self._fs, self._files, self.directory, self.config, self._limits, now_ms)
+            self._adopt(recovery.run(clean=False, checkpoint=self.checkpoint()))
+        except OSError as error:
+            raise self._fail(error) from error
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Delete everything and go on with an empty log at `offset`."""
+        self._check_serving()
+        now_ms = self._clock.now_ms()
+        self._take_back_promise(min(offset, self.start_offset))
+        try:
+            for segment in reversed(self._segments.items):
+                self._delete_segment(segment, now_ms)
+            for snapshot in self._snapshots:
+                self._remove_if_there(names.segment_name(snapshot, names.SNAPSHOT))
+            self._remove_if_there(names.LEADER_EPOCHS)
+            self._adopt(empty_log(self._fs, self._files, self.directory, self._limits, now_ms, offset))
+        except OSError as error:
+            raise self._fail(error) from error
+        self._unflushed.note_new_names(self.directory)
+
+    def _take_back_promise(self, offset: int) -> None:
+        # A checkpoint on disk that promises more than there will be would make the next start see a loss.
+        if self.flushed_offset > offset:
+            self.flushed_offset = offset
+            if self.before_truncation is not None:
+                self.before_truncation(self)
 
     def _remove_if_there(self, name: str) -> None:
         with contextlib.suppress(FileNotFoundError):

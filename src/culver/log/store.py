@@ -144,7 +144,7 @@ class LogStore:
             if config is None:
                 self.strays.append(name)
                 continue
-            self.logs[partition] = PartitionLog.open(
+            log = PartitionLog.open(
                 self._fs,
                 self._clock,
                 self._path(name),
@@ -154,6 +154,11 @@ class LogStore:
                 limits=self._limits,
                 files=self._files,
             )
+            self._add(partition, log)
+
+    def _add(self, partition: TopicPartition, log: PartitionLog) -> None:
+        self.logs[partition] = log
+        log.before_truncation = lambda _: self._write_checkpoint()
 
     # -- partitions ------------------------------------------------------------------------------------------
 
@@ -180,7 +185,7 @@ class LogStore:
         log = PartitionLog.create(
             self._fs, self._clock, self._path(name), config, limits=self._limits, files=self._files
         )
-        self.logs[topic, partition] = log
+        self._add((topic, partition), log)
         return log
 
     def delete(self, topic: str, partition: int) -> None:
