@@ -32,5 +32,8 @@ interop: setup ## Real Kafka, its Java tools, kcat: says what it skips and why
 bench: setup ## Culver and Apache Kafka on the same machine, one table
 	$(BIN)/python -m bench $(ARGS)
 
+docs: setup ## Write the pages that are made from the code
+	$(BIN)/python -m culver.config.reference > docs/configuration.md
+
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

@@ -59,6 +59,10 @@ def handle(node: Node, exchange: Exchange, request: ProduceRequest) -> ProduceRe
             if partition is None:
                 answers.append(_failed(data.index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
                 continue
+            if acks == -1 and partition.log.config.min_insync_replicas > 1:
+                # There is one replica, this one. Refused before anything is written, as Kafka does.
+                answers.append(_failed(data.index, ErrorCode.NOT_ENOUGH_REPLICAS))
+                continue
             if data.records is None:
                 answers.append(_failed(data.index, ErrorCode.INVALID_RECORD, "no records were sent"))
                 continue
