@@ -22,7 +22,7 @@ from culver.core.group_rebalance import Rebalance, join_error, sync_error
 from culver.core.group_records import decode_change, decode_group_value
 from culver.core.group_settings import GroupSettings, Topics
 from culver.core.group_timers import Timer, TimerQueue
-from culver.errors import ErrorCode
+from culver.errors import ErrorCode, MalformedRequest
 from culver.protocol.messages.delete_groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
@@ -138,7 +138,12 @@ class GroupCoordinator:
             if group.saved is None:
                 state.forget_group(group.group_id)
                 continue
-            group.restore(decode_group_value(group.saved))
+            try:
+                saved = decode_group_value(group.saved)
+            except MalformedRequest:
+                state.unreadable_groups.append(group.group_id)
+                continue
+            group.restore(saved)
             for member in group.members.values():
                 shard.rebalance.renew_session(group, member, now_ms)
             if len(group.members) > self.settings.group_max_size:

@@ -33,6 +33,8 @@ class GroupPartition:
         # Group id -> topic -> partition -> offset. No empty dictionaries inside.
         self.offsets: dict[str, dict[str, dict[int, CommittedOffset]]] = {}
         self.in_flight: list[Append] = []
+        # Groups whose saved metadata made no sense: they start without members.
+        self.unreadable_groups: list[str] = []
 
     def replay(self, change: StateChange) -> None:
         """Apply one record."""
