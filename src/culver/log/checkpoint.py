@@ -31,6 +31,8 @@ class Checkpoint(msgspec.Struct, frozen=True, array_like=True):
     producers: int
     # False for a log that was failed or corrupt when the broker stopped: it is to be recovered all the same.
     trusted: bool
+    # Compaction has been over everything below.
+    cleaned_offset: int = 0
 
 
 class _File(msgspec.Struct):

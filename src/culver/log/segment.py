@@ -52,6 +52,7 @@ class Segment:
         "offset_index",
         "path",
         "pins",
+        "retired",
         "size_bytes",
         "time_index",
         "unsynced",
@@ -81,6 +82,8 @@ class Segment:
         # Flushes that are using the file right now.
         self.pins = 0
         self.close_when_unpinned = False
+        # Out of the log: its name may belong to another segment by now.
+        self.retired = False
         self._positions: dict[int, int] = {}
 
     def __repr__(self) -> str:
@@ -193,10 +196,18 @@ class Segment:
             self.indexes()
         return self.max_timestamp_ms
 
+    def first_timestamp(self) -> int:
+        """Of its first batch; read from the file when the segment was opened without a scan."""
+        if self.first_timestamp_ms == NEVER and self.size_bytes:
+            for _, header, _ in BatchWalk(self.open_file(), 0, self.size_bytes, 0, check_crc=False):
+                self.first_timestamp_ms = header[8]
+                break
+        return self.first_timestamp_ms
+
     def save_indexes(self, fs: FileSystem) -> None:
         """Write both index files. Not synced: a lost or torn index is rebuilt."""
-        if self.offset_index is None or self.time_index is None:
-            return  # they are on disk already
+        if self.offset_index is None or self.time_index is None or self.retired:
+            return  # on disk already, or never needed again
         stem = self.path.removesuffix(names.LOG)
         fs.write_atomic(stem + names.OFFSET_INDEX, self.offset_index.to_bytes(), sync=False)
         fs.write_atomic(stem + names.TIME_INDEX, self.time_index.to_bytes(), sync=False)
