@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from log_batches import DIRECTORY, NOW_MS, LogFixture, batch, record, records_of, sequenced
 
 from culver.errors import ErrorCode, KafkaError
+from culver.log.batches import RELATIVE_OFFSET_MAX
 from culver.log.indexes import IndexDamaged, OffsetIndex, TimeIndex
-from culver.log.segment import RELATIVE_OFFSET_MAX
 from culver.protocol.records import encode_batch
 
 SIZE = len(batch(b"value"))

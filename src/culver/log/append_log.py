@@ -18,14 +18,14 @@ from culver.config import TopicConfig
 from culver.errors import ErrorCode, KafkaError
 from culver.filesystem import Buffer, FileSystem
 from culver.log import names
-from culver.log.batches import HEADER, LENGTH_OVERHEAD_BYTES, HeaderFields
+from culver.log.batches import HEADER, LENGTH_OVERHEAD_BYTES, RELATIVE_OFFSET_MAX, HeaderFields
 from culver.log.flush import FlushTask, Unflushed
 from culver.log.limits import LogLimits
 from culver.log.open_files import OpenFiles
 from culver.log.producer_snapshot import encode_snapshot
 from culver.log.reading import EMPTY_READ, ColdRead, ReadResult, read_batches
 from culver.log.recovery import Recovered
-from culver.log.segment import NEVER, RELATIVE_OFFSET_MAX, Segment
+from culver.log.segment import NEVER, Segment
 from culver.log.validation import Rules, validate
 from culver.logging import get_logger
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from culver.filesystem import Buffer, File
@@ -24,6 +25,8 @@ MAGIC_POSITION = 16
 CONTROL = 0x20
 DELETE_HORIZON = 0x40
 CHUNK_BYTES = 1 << 20
+# Index entries are relative to the segment's base offset and int32, as Kafka's.
+RELATIVE_OFFSET_MAX = 0x7FFF_FFFF
 
 HeaderFields = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
 
@@ -43,7 +46,18 @@ class StoredBatchView(NamedTuple):
     data: memoryview
 
 
-def judge(data: memoryview, header: HeaderFields, next_offset: int, *, check_crc: bool) -> str | None:
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """What can be known about a batch before it is read."""
+
+    # Offsets in a segment are at most this far above its base offset, which is the least they can be.
+    segment_base_offset: int = 0
+    # No offset is left out: so it is where compaction has never been.
+    contiguous: bool = False
+    check_crc: bool = True
+
+
+def judge(data: memoryview, header: HeaderFields, next_offset: int, expected: Expectation) -> str | None:
     """What is wrong with a whole batch, in words; None when it is sound.
 
     `next_offset` is the smallest base offset that may follow what came before.
@@ -51,14 +65,23 @@ def judge(data: memoryview, header: HeaderFields, next_offset: int, *, check_crc
     base_offset, _length, _, magic, crc, _, last_delta, *_ = header
     if magic != MAGIC:
         return f"magic byte is {magic}, expected {MAGIC}"
-    if base_offset < next_offset:
-        return f"base offset is {base_offset}, expected {next_offset} or more"
+    if base_offset < next_offset or (expected.contiguous and base_offset != next_offset):
+        more = "" if expected.contiguous else " or more"
+        return f"base offset is {base_offset}, expected {next_offset}{more}"
+    if base_offset - expected.segment_base_offset > RELATIVE_OFFSET_MAX:
+        return f"base offset is {base_offset}, too far above the segment's {expected.segment_base_offset}"
     if last_delta < 0:
         return f"last offset delta is {last_delta}, expected 0 or more"
-    if check_crc:
-        computed = crc32c(data[CRC_START:])
-        if computed != crc:
-            return f"CRC-32C of the content is {computed:#010x}, the header says {crc:#010x}"
+    if expected.check_crc:
+        return judge_crc(data, crc)
+    return None
+
+
+def judge_crc(data: memoryview, crc: int) -> str | None:
+    """What is wrong with a batch's checksum; None when it fits."""
+    computed = crc32c(data[CRC_START:])
+    if computed != crc:
+        return f"CRC-32C of the content is {computed:#010x}, the header says {crc:#010x}"
     return None
 
 
@@ -70,18 +93,18 @@ class BatchWalk:
     """
 
     def __init__(
-        self, file: File, position: int, end: int, next_offset: int, *, check_crc: bool = True
+        self, file: File, position: int, end: int, next_offset: int, expected: Expectation | None = None
     ) -> None:
         self._file = file
         self._end = end
-        self._check_crc = check_crc
+        self._expected = expected or Expectation(next_offset)
         self.position = position
         self.next_offset = next_offset
         self.fault: Fault | None = None
 
     def __iter__(self) -> Iterator[StoredBatchView]:
         end = self._end
-        check_crc = self._check_crc
+        expected = self._expected
         want = CHUNK_BYTES
         while self.position < end:
             start = self.position
@@ -108,7 +131,7 @@ class BatchWalk:
                     want = max(CHUNK_BYTES, size)
                     break
                 data = view[at : at + size]
-                reason = judge(data, header, self.next_offset, check_crc=check_crc)
+                reason = judge(data, header, self.next_offset, expected)
                 if reason is not None:
                     self.fault = Fault(start + at, reason)
                     return
@@ -123,36 +146,37 @@ class BatchWalk:
                 return
 
 
-def find_sound_batch(file: File, position: int, end: int, next_offset: int) -> int | None:
-    """The position of the first sound batch after a fault, or None.
+def find_sound_batch(file: File, position: int, end: int, segment_base_offset: int) -> int | None:
+    """The position of the first batch from `position` on whose checksum is right, or None.
 
-    This is what tells corruption from a torn write: nothing sound can stand behind a write that was cut off.
-    Candidates are found by their magic byte and filtered by length and offset before the CRC is computed, so
-    that a long stretch of rubbish or zeros costs little.
+    This is what tells corruption from a torn write: nothing sound can stand in or behind a write that was cut
+    off. Candidates are found by their magic byte and filtered by length and offset before the checksum is
+    computed, so that a long stretch of rubbish or zeros costs little.
     """
     magic = bytes([MAGIC])
-    overlap = HEADER_BYTES
     start = position
     while start < end:
-        chunk = file.pread(min(CHUNK_BYTES + overlap, end - start), start)
+        chunk = file.pread(min(CHUNK_BYTES + HEADER_BYTES, end - start), start)
         if not chunk:
             return None
         found = chunk.find(magic, MAGIC_POSITION)
         while found >= 0:
             at = found - MAGIC_POSITION
-            if at + HEADER_BYTES <= len(chunk) and _is_sound(file, chunk, at, start, end, next_offset):
+            if at + HEADER_BYTES <= len(chunk) and _is_sound(
+                file, chunk, at, start, end, segment_base_offset
+            ):
                 return start + at
             found = chunk.find(magic, found + 1)
         start += CHUNK_BYTES
     return None
 
 
-def _is_sound(file: File, chunk: Buffer, at: int, start: int, end: int, next_offset: int) -> bool:
+def _is_sound(file: File, chunk: Buffer, at: int, start: int, end: int, segment_base_offset: int) -> bool:
     base_offset, length, last_delta = STEP.unpack_from(chunk, at)
     size = length + LENGTH_OVERHEAD_BYTES
     if size < HEADER_BYTES or start + at + size > end or last_delta < 0:
         return False
-    if not next_offset <= base_offset <= next_offset + 0x7FFF_FFFF:
+    if not 0 <= base_offset - segment_base_offset <= RELATIVE_OFFSET_MAX:
         return False
     view = memoryview(file.pread(size, start + at))
-    return judge(view, HEADER.unpack_from(view), next_offset, check_crc=True) is None
+    return judge_crc(view, HEADER.unpack_from(view)[4]) is None

@@ -16,11 +16,18 @@ from culver.config import TopicConfig
 from culver.errors import KafkaError
 from culver.filesystem import File, FileSystem
 from culver.log import names
-from culver.log.batches import CHUNK_BYTES, CONTROL, HEADER, BatchWalk, StoredBatchView
+from culver.log.batches import (
+    CHUNK_BYTES,
+    CONTROL,
+    HEADER,
+    RELATIVE_OFFSET_MAX,
+    BatchWalk,
+    StoredBatchView,
+)
 from culver.log.key_map import KeyMap
 from culver.log.limits import LogLimits
 from culver.log.open_files import OpenFiles
-from culver.log.segment import RELATIVE_OFFSET_MAX, Segment, SegmentList
+from culver.log.segment import Segment, SegmentList
 from culver.logging import get_logger
 from culver.protocol.records import Record, batch_with_records, decode_records, parse_header
 

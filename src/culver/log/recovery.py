@@ -3,8 +3,9 @@
 After a clean stop only names and sizes are looked at. Otherwise every batch above the recovery point is read
 and its checksum computed. A batch that is not sound is one of two things:
 
-- a torn write, when nothing sound follows it, in its own file or in a later segment, and everything that had
-  been flushed lies before it. Nobody was promised these bytes: they are cut off, and the log says how many.
+- a torn write, when no batch with a right checksum stands there or after it, in its own file or in a later
+  segment, and everything that had been flushed lies before it. Nobody was promised these bytes: they are cut
+  off, and the broker's log says how many.
 - corruption, in every other case: a disk or a person has changed bytes that had been written. Nothing is
   touched, the log does not serve, and `corruption` says which file, where, and what was expected.
 """
@@ -16,7 +17,7 @@ from dataclasses import dataclass, field
 from culver.config import TopicConfig
 from culver.filesystem import FileSystem
 from culver.log import names
-from culver.log.batches import CONTROL, BatchWalk, Fault, StoredBatchView, find_sound_batch
+from culver.log.batches import CONTROL, BatchWalk, Expectation, Fault, StoredBatchView, find_sound_batch
 from culver.log.checkpoint import Checkpoint
 from culver.log.leader_epochs import LeaderEpochs
 from culver.log.limits import LogLimits
@@ -63,6 +64,7 @@ class Recovery:
         self._directory = directory
         self._limits = limits
         self._interval = config.index_interval_bytes
+        self._compacted = "compact" in config.cleanup_policy
         self._now_ms = now_ms
         self._found = Recovered(SegmentList(), ProducerStates(limits.producers_max))
 
@@ -191,7 +193,10 @@ class Recovery:
             found.end_offset = max(found.end_offset, segment.base_offset)
             return True
         file = segment.open_file()
-        walk = BatchWalk(file, 0, size_bytes, segment.base_offset, check_crc=check)
+        # Compaction leaves gaps behind it, but it never touches the last segment.
+        contiguous = at == len(found.segments) - 1 and not self._compacted
+        expected = Expectation(segment.base_offset, contiguous=contiguous, check_crc=check)
+        walk = BatchWalk(file, 0, size_bytes, segment.base_offset, expected)
         for batch in walk:
             self._replay(segment, batch, snapshot_offset)
         found.end_offset = walk.next_offset
@@ -231,9 +236,11 @@ class Recovery:
         if any(self._fs.size(follower.path) for follower in later):
             self._corrupt(f"{where}; later segments hold data")
             return
-        sound = find_sound_batch(segment.open_file(), fault.position + 1, size_bytes, next_offset)
+        sound = find_sound_batch(segment.open_file(), fault.position, size_bytes, segment.base_offset)
         if sound is not None:
-            self._corrupt(f"{where}; a sound batch follows at byte {sound}")
+            self._corrupt(
+                f"{where}; the batch at byte {sound} has a right checksum, so this is no torn write"
+            )
             return
         _log.warning(
             "cut a torn write off the log's end",

@@ -37,7 +37,7 @@ def _finish_swap(fs: FileSystem, directory: str, base_offset: int, listing: list
     swap = f"{directory}/{names.segment_name(base_offset, names.LOG + names.SWAP)}"
     file = fs.open(swap)
     try:
-        walk = BatchWalk(file, 0, file.size(), base_offset, check_crc=False)
+        walk = BatchWalk(file, 0, file.size(), base_offset)
         for _ in walk:
             pass
     finally:

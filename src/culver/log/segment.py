@@ -6,7 +6,7 @@ from bisect import bisect_right
 
 from culver.filesystem import File, FileSystem
 from culver.log import names
-from culver.log.batches import LENGTH_OVERHEAD_BYTES, STEP, STEP_BYTES, BatchWalk
+from culver.log.batches import LENGTH_OVERHEAD_BYTES, STEP, STEP_BYTES, BatchWalk, Expectation
 from culver.log.indexes import IndexDamaged, OffsetIndex, TimeIndex
 from culver.log.open_files import OpenFiles
 from culver.logging import get_logger
@@ -15,8 +15,6 @@ _log = get_logger("culver.log")
 
 NO_TIMESTAMP = -1
 NEVER = (1 << 63) - 1
-# Index entries and file positions are int32, as Kafka's.
-RELATIVE_OFFSET_MAX = 0x7FFF_FFFF
 # One read while looking for a batch: an index interval and a bit.
 _HOP_BYTES = 5 * 1024
 # Offsets whose positions are remembered, so that a consumer's next fetch finds its place at once.
@@ -185,7 +183,7 @@ class Segment:
         size_bytes = self.size_bytes
         self.start_empty()
         self.bytes_since_index_entry = 0
-        walk = BatchWalk(self.open_file(), 0, size_bytes, self.base_offset, check_crc=False)
+        walk = self.walk(0)
         for position, header, data in walk:
             self.note_batch(header[0] + header[6], position, len(data), header[8], interval)
         self.size_bytes = size_bytes
@@ -199,7 +197,7 @@ class Segment:
     def first_timestamp(self) -> int:
         """Of its first batch; read from the file when the segment was opened without a scan."""
         if self.first_timestamp_ms == NEVER and self.size_bytes:
-            for _, header, _ in BatchWalk(self.open_file(), 0, self.size_bytes, 0, check_crc=False):
+            for _, header, _ in self.walk(0):
                 self.first_timestamp_ms = header[8]
                 break
         return self.first_timestamp_ms
@@ -217,6 +215,16 @@ class Segment:
         _, time_index = self.indexes()
         if self.max_timestamp_ms >= 0:
             time_index.append(self.max_timestamp_ms, self.max_timestamp_offset - self.base_offset)
+
+    def walk(self, position: int) -> BatchWalk:
+        """Over the batches from `position` on, without computing checksums."""
+        return BatchWalk(
+            self.open_file(),
+            position,
+            self.size_bytes,
+            self.base_offset,
+            Expectation(self.base_offset, check_crc=False),
+        )
 
     # -- finding ---------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from culver.errors import KafkaError
-from culver.log.batches import BatchWalk, StoredBatchView
+from culver.log.batches import StoredBatchView
 from culver.log.segment import NO_TIMESTAMP, Segment, SegmentList
 from culver.protocol.records import Record, decode_records
 
@@ -56,8 +56,7 @@ def max_timestamp_offset(segments: SegmentList, max_decompressed_bytes: int) -> 
 
 
 def _batches_from(segment: Segment, offset: int) -> Iterator[StoredBatchView]:
-    position = segment.position_of(offset, True)
-    yield from BatchWalk(segment.open_file(), position, segment.size_bytes, 0, check_crc=False)
+    yield from segment.walk(segment.position_of(offset, True))
 
 
 def _records(batch: StoredBatchView, max_decompressed_bytes: int) -> list[Record]:
