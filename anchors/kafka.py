@@ -178,6 +178,8 @@ class Kafka(BrokerProcess):
             java(),
             *BROKER_JVM_FLAGS,
             *_logging_flags(),
+            # Native libraries that the JVM unpacks go where they are removed even after a SIGKILL.
+            f"-Djava.io.tmpdir={self._base}",
             "-cp",
             classpath(),
             "kafka.Kafka",

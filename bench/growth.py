@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
-import time
+from contextlib import ExitStack
 from statistics import median
 
 from anchors import Unavailable
@@ -85,56 +85,49 @@ def _partitions(session: Session, broker: BrokerProcess) -> None:
 def _log_and_cold_read(session: Session, broker: BrokerProcess) -> None:
     """Produce and fetch with 1 MB and with gigabytes in the log, then a cold read of it beside a producer."""
     short, long = "short", "long"
-    fill_batch, fill_messages = wire.batch_of_bytes(FILL_BATCH_BYTES, MESSAGE_BYTES)
-    small_batches = max(1, LOG_SMALL_BYTES // len(fill_batch))
-    large_batches = session.scale.growth_log_bytes // len(fill_batch)
-    fetch.fill(session, broker, short, fill_batch, small_batches)
-    _fetch_cost_us(session, broker, short, 1, len(fill_batch))  # unmeasured
-    fetch_small = _fetch_cost_us(session, broker, short, 1, len(fill_batch))
-    with Connection(broker.address) as connection:
-        connection.create_topic("warm-up", 1, topic_configuration(broker))
-    _produce_cost_us(session, broker, "warm-up")
-    produce_small = _produce_cost_us(session, broker, short)
+    batch, messages = wire.batch_of_bytes(FILL_BATCH_BYTES, MESSAGE_BYTES)
+    batches = session.scale.growth_log_bytes // len(batch)
     progress(f"{GROUP}: {broker.name}: filling {session.scale.growth_log_bytes / 1e9:g} GB")
-    fetch.fill(session, broker, long, fill_batch, large_batches)
-    settle()
+    fetch.fill(session, broker, long, batch, batches)
+    fetch.fill(session, broker, short, batch, max(1, LOG_SMALL_BYTES // len(batch)))
     # Near the end, where an offset takes an index look-up in the last segment and is still in memory.
-    late = 1 + (large_batches - 100) * fill_messages if large_batches > 200 else 1
-    fetch_large = _fetch_cost_us(session, broker, long, late, len(fill_batch))
-    produce_large = _produce_cost_us(session, broker, long)
+    offsets = {short: 1, long: 1 + max(0, batches - 100) * messages}
+    fetches: dict[str, list[float]] = {short: [], long: []}
+    produces: dict[str, list[float]] = {short: [], long: []}
+    # In turn on the same broker, so that only the length of the log differs. The first round is unmeasured.
+    for _ in range(1 + session.scale.rounds):
+        for topic in (short, long):
+            fetches[topic].append(_fetch_cost_us(session, broker, topic, offsets[topic], len(batch)))
+    for _ in range(1 + session.scale.rounds):
+        for topic in (short, long):
+            produces[topic].append(_produce_cost_us(session, broker, topic))
     size = f"1 MB to {session.scale.growth_log_bytes / 1e9:g} GB of log"
-    target = _target(broker, FLAT)
-    _add(session, Growth(broker.name, f"produce 10 KB, {size}", "us", produce_small, produce_large, target))
-    _add(session, Growth(broker.name, f"fetch 1 MB, {size}", "us", fetch_small, fetch_large, target))
+    for label, costs in (("produce 10 KB", produces), ("fetch 1 MB", fetches)):
+        small, large = median(costs[short][1:]), median(costs[long][1:])
+        _add(session, Growth(broker.name, f"{label}, {size}", "us", small, large, _target(broker, FLAT)))
     try:
-        _cold_read(session, broker, long, len(fill_batch), fill_messages)
+        _cold_read(session, broker, long, len(batch), messages)
     except Unavailable as reason:
         session.report.notes.append(f"cold read left out: two loads at once need the C generator: {reason}")
 
 
 def _produce_cost_us(session: Session, broker: BrokerProcess, topic: str) -> float:
-    """The median over rounds of the time per 10 KB request."""
+    """The time per 10 KB request."""
     batch, _ = wire.batch_of_bytes(10_240, MESSAGE_BYTES)
     request = wire.produce_request(topic, 0, batch, 1)
     once = Load([request], wire.PRODUCE_ERROR_OFFSET + len(topic), 5, seconds_max=session.scale.seconds / 2)
-    costs_us = []
-    for _ in range(session.scale.rounds):
-        settle()
-        result = load.run(broker, once, session.directory)
-        costs_us.append(result.seconds / result.requests * 1e6)
-    return median(costs_us)
+    settle()
+    result = load.run(broker, once, session.directory)
+    return result.seconds / result.requests * 1e6
 
 
 def _fetch_cost_us(session: Session, broker: BrokerProcess, topic: str, offset: int, size: int) -> float:
+    """The median time of the same fetch, again and again."""
     request = wire.fetch_request(topic, 0, offset, size)
-    again = Load(
-        [request],
-        wire.FETCH_ERROR_OFFSET + len(topic),
-        1,
-        seconds_max=session.scale.seconds / 2,
-        response_bytes_min=size,
-    )
-    return median(load.run(broker, again, session.directory).p50_us for _ in range(session.scale.rounds))
+    error_offset = wire.FETCH_ERROR_OFFSET + len(topic)
+    seconds = session.scale.seconds / 2
+    again = Load([request], error_offset, 1, seconds_max=seconds, response_bytes_min=size)
+    return load.run(broker, again, session.directory).p50_us
 
 
 def _cold_read(session: Session, broker: BrokerProcess, topic: str, size: int, messages: int) -> None:
@@ -196,35 +189,36 @@ def _idle_connections(session: Session, broker: BrokerProcess) -> None:
     with Connection(broker.address) as connection:
         connection.create_topic(topic, 1, topic_configuration(broker))
     _round_trip(session, broker, topic)  # unmeasured
-    alone = _round_trip(session, broker, topic)
-    before_bytes = broker.resident_bytes()
-    idle = []
-    try:
-        for _ in range(count):
-            connection = Connection(broker.address)
-            connection.request(wire.metadata_request(topic))
-            idle.append(connection)
-        time.sleep(0.5)
-        grown_bytes = broker.resident_bytes() - before_bytes
-        beside = _round_trip(session, broker, topic)
-    finally:
-        for connection in idle:
-            connection.close()
-    label = f"round trip %s, 0 to {count} idle connections"
-    target = _target(broker, FLAT)
-    _add(session, Growth(broker.name, label % "p50", "us", alone.p50_us, beside.p50_us, target))
-    _add(session, Growth(broker.name, label % "p99", "us", alone.p99_us, beside.p99_us, target))
+    alone: list[LoadResult] = []
+    beside: list[LoadResult] = []
+    grown_bytes: list[int] = []
+    for _ in range(session.scale.rounds):
+        alone.append(_round_trip(session, broker, topic))
+        before_bytes = broker.resident_bytes()
+        with ExitStack() as idle:
+            for _ in range(count):
+                connection = idle.enter_context(Connection(broker.address))
+                connection.request(wire.metadata_request(topic))
+            grown_bytes.append(broker.resident_bytes() - before_bytes)
+            beside.append(_round_trip(session, broker, topic))
+    for name, attribute in (("p50", "p50_us"), ("p99", "p99_us")):
+        small, large = (
+            median(getattr(result, attribute) for result in results) for results in (alone, beside)
+        )
+        label = f"round trip {name}, 0 to {count} idle connections"
+        _add(session, Growth(broker.name, label, "us", small, large, _target(broker, FLAT)))
+    # Later rounds find the memory of the first already there.
+    grown = max(grown_bytes)
     session.report.notes.append(
-        f"{broker.name}: {count} idle connections cost {grown_bytes / 1e6:.1f} MB of resident memory, "
-        f"{grown_bytes / count / 1000:.1f} KB each."
+        f"{broker.name}: {count} idle connections cost {grown / 1e6:.1f} MB of resident memory, "
+        f"{grown / count / 1000:.1f} KB each."
     )
 
 
 def _round_trip(session: Session, broker: BrokerProcess, topic: str) -> LoadResult:
     request = wire.produce_request(topic, 0, wire.record_batch(MESSAGE_BYTES, 1), 1)
     single = Load([request], wire.PRODUCE_ERROR_OFFSET + len(topic), 1, seconds_max=session.scale.seconds)
-    results = [load.run(broker, single, session.directory) for _ in range(session.scale.rounds)]
-    return sorted(results, key=lambda result: result.p99_us)[len(results) // 2]
+    return load.run(broker, single, session.directory)
 
 
 def _allow_open_files(count: int) -> None:
