@@ -118,10 +118,9 @@ def test_silent_producers_are_forgotten(fixture: LogFixture) -> None:
     fixture.log.append(sequenced(1, 5), 0)
     fixture.clock.advance_ms(86_400_000 - 1)
     fixture.log.append(sequenced(2, 0), 0)
-    fixture.log.retention_step(fixture.clock.now_ms())
-    assert len(fixture.log.producers()) == 2
+    assert fixture.log.expire_producers(fixture.clock.now_ms()) == 0
     fixture.clock.advance_ms(1)
-    fixture.log.retention_step(fixture.clock.now_ms())
+    assert fixture.log.expire_producers(fixture.clock.now_ms()) == 1
     assert [producer.producer_id for producer in fixture.log.producers()] == [2]
     assert not fixture.log.append(sequenced(1, 5), 0).duplicate
 

@@ -322,7 +322,8 @@ class AppendLog:
     def begin_flush(self) -> FlushTask | None:
         """What to do so that everything appended so far survives a power cut.
 
-        None when there is nothing to do, or while another flush runs: ask again when that one has finished.
+        None when there is nothing to do, when the log has failed, or while another flush runs: ask again when
+        that one has finished.
         """
         if self._flush_running is not None or self._closed or self.failed or self.corruption is not None:
             return None
@@ -332,7 +333,8 @@ class AppendLog:
                 self._fs, self.directory, self._active, self._end_offset, self._epochs
             )
         except OSError as error:
-            raise self._fail(error) from error
+            self._fail(error)
+            return None
         self._flush_running = task
         return task
 

@@ -157,14 +157,17 @@ class PartitionLog(AppendLog):
             self.start_offset = offset
             self._epochs.truncate_from_start(offset)
 
-    def retention_step(self, now_ms: int) -> int:
-        """Delete the segments that retention no longer allows, and forget silent producers.
+    def expire_producers(self, now_ms: int) -> int:
+        """Forget producers that have been silent for too long; returns how many."""
+        return self._producers.expire(now_ms, self._limits.producer_id_expiration_ms)
 
-        Returns how many segments went. Looks at indexes of old segments, which may be on disk.
+    def retention_step(self, now_ms: int) -> int:
+        """Delete the segments that retention no longer allows; returns how many.
+
+        Looks at indexes of old segments, which may be on disk.
         """
         if self.failed is not None or self.corruption is not None or self._closed:
             return 0
-        self._producers.expire(now_ms, self._limits.producer_id_expiration_ms)
         due = segments_to_delete(
             self._fs,
             self._segments,
