@@ -45,7 +45,7 @@ def encoded(number: int, message: Message, version: int) -> bytes:
 def test_offset_records_are_what_the_schema_says(
     group: str, topic: str, partition: int, offset: int, epoch: int, metadata: str, time: int, kind: str
 ) -> None:
-    version = {"plain": 3, "expires": 1, "has id": 4}[kind]
+    version = {"plain": 4, "expires": 1, "has id": 4}[kind]
     committed = CommittedOffset(
         offset,
         epoch if kind != "expires" else -1,

@@ -12,7 +12,7 @@ from functools import partial
 from culver.core.group import ClassicGroup, GroupState, Member, Protocols
 from culver.core.group_effects import Effects, Reply, RequestContext, Token, append_error
 from culver.core.group_rebalance import NO_MEMBER_ID, Rebalance, generation_response, join_error, sync_error
-from culver.core.group_records import group_record
+from culver.core.group_records import decode_group_value, group_record
 from culver.core.group_timers import Timer
 from culver.errors import ErrorCode
 from culver.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -176,9 +176,7 @@ class JoinRequests:
             if error is not ErrorCode.NONE:
                 response = join_error(NO_MEMBER_ID, append_error(error))
                 self._rebalance.answer_join(group, member, response, out)
-                restored = group.replace_static(member, old.member_id)
-                group.update(restored, old.protocols, old.session_timeout_ms, old.rebalance_timeout_ms)
-                self._rebalance.renew_session(group, restored, now_ms)
+                self._restore_saved_self(group, member, old, now_ms)
                 return
             self._rebalance.answer_join(
                 group, member, _kept_place(group, member, parked.api_version, old_leader), out
@@ -187,6 +185,18 @@ class JoinRequests:
         assignments = {other.member_id: other.assignment for other in group.members.values()}
         record = group_record(group.group_id, group.to_saved_value(assignments))
         self._rebalance.partition.append([record], finish, out)
+
+    def _restore_saved_self(self, group: ClassicGroup, member: Member, old: Member, now_ms: float) -> None:
+        """The log did not take the new id, so the one that it holds stays valid.
+
+        That need not be the id that was replaced: it may itself never have got into the log.
+        """
+        assert group.saved is not None, "a stable group has been saved"
+        saved = decode_group_value(group.saved).members
+        saved_id = next(item.member_id for item in saved if item.group_instance_id == member.instance_id)
+        restored = group.replace_static(member, saved_id)
+        group.update(restored, old.protocols, old.session_timeout_ms, old.rebalance_timeout_ms)
+        self._rebalance.renew_session(group, restored, now_ms)
 
     # --- members with an id ---
 

@@ -101,7 +101,11 @@ def fetch_group(
             topic_id = (topics.topic_id(name) if by_id else None) or ZERO_ID
             if by_id and topic_id == ZERO_ID:
                 continue
-            partitions = [_partition_answer(index, offset, topic_id) for index, offset in offsets.items()]
+            partitions = [
+                _partition_answer(index, offset, topic_id)
+                for index, offset in offsets.items()
+                if not _is_of_other_topic(offset, topic_id)
+            ]
             answers.append(OffsetFetchResponseTopics(name=name, topic_id=topic_id, partitions=partitions))
     else:
         for topic in asked.topics:

@@ -14,6 +14,7 @@ from culver.core.group_partition import GroupPartition, nothing_more
 from culver.core.group_rebalance import Rebalance
 from culver.core.group_records import (
     NO_TIMESTAMP,
+    ZERO_ID,
     CommittedOffset,
     StateRecord,
     group_tombstone,
@@ -70,11 +71,14 @@ class OffsetRequests:
         ):
             self._rebalance.renew_session(group, group.members[request.member_id], now_ms)
 
+        by_id = context.api_version >= 10
         wall_ms = self._rebalance.wall_clock_ms()
         expire_ms = NO_TIMESTAMP if request.retention_time_ms == -1 else wall_ms + request.retention_time_ms
         max_metadata = self._settings.offset_metadata_max_bytes
         records: list[StateRecord] = []
         for name, topic, answer in known:
+            # Kept with the offset: it does not hold for another topic of the same name.
+            topic_id = topic.topic_id if by_id else self._topics.topic_id(name) or ZERO_ID
             for index, asked in enumerate(topic.partitions):
                 partition_answer = answer.partitions[index]
                 if partition_answer.error_code:
@@ -94,7 +98,7 @@ class OffsetRequests:
                             metadata,
                             wall_ms,
                             expire_ms,
-                            topic.topic_id,
+                            topic_id,
                         ),
                     )
                 )

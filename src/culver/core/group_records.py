@@ -19,7 +19,7 @@ NO_TIMESTAMP = -1
 
 _OFFSET_KEY_KIND = 1
 _GROUP_KEY_KIND = 2
-# Versions that every broker since Kafka 2.1 can read.
+# As Kafka 4.3 writes them.
 _GROUP_VALUE_VERSION = 3
 
 
@@ -65,12 +65,13 @@ class StateRecord(NamedTuple):
 _INT16 = Struct(">h")
 _INT32 = Struct(">i")
 _KEY_HEAD = Struct(">hh")
-_V3_HEAD = Struct(">hqih")
 _V1_HEAD = Struct(">hqh")
 _V4_HEAD = Struct(">hqi")
 _INT64 = Struct(">q")
 _TWO_INT64 = Struct(">qq")
 _TAGGED_TOPIC_ID = b"\x01\x00\x10"  # one tagged field: number 0, 16 bytes
+_NO_TAGS = b"\x00"
+_ONE_BYTE = [bytes((value,)) for value in range(0x80)]
 
 
 def offset_record(group_id: str, topic: str, partition: int, committed: CommittedOffset) -> StateRecord:
@@ -82,20 +83,17 @@ def offset_record(group_id: str, topic: str, partition: int, committed: Committe
             + metadata
             + _TWO_INT64.pack(committed.commit_timestamp_ms, committed.expire_timestamp_ms)
         )
-    elif committed.topic_id != ZERO_ID:
-        value = (
-            _V4_HEAD.pack(4, committed.offset, committed.leader_epoch)
-            + _unsigned_varint(len(metadata) + 1)
-            + metadata
-            + _INT64.pack(committed.commit_timestamp_ms)
-            + _TAGGED_TOPIC_ID
-            + committed.topic_id
-        )
     else:
-        value = (
-            _V3_HEAD.pack(3, committed.offset, committed.leader_epoch, len(metadata))
-            + metadata
-            + _INT64.pack(committed.commit_timestamp_ms)
+        length = len(metadata) + 1
+        tagged = _NO_TAGS if committed.topic_id == ZERO_ID else _TAGGED_TOPIC_ID + committed.topic_id
+        value = b"".join(
+            (
+                _V4_HEAD.pack(4, committed.offset, committed.leader_epoch),
+                _ONE_BYTE[length] if length < 0x80 else _unsigned_varint(length),
+                metadata,
+                _INT64.pack(committed.commit_timestamp_ms),
+                tagged,
+            )
         )
     key = _offset_key(group_id, topic, partition)
     return StateRecord(key, value, OffsetChange(group_id, topic, partition, committed))
