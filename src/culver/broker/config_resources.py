@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,17 @@ if TYPE_CHECKING:
 
 TOPIC = 2
 BROKER = 4
+
+
+def refuse_repeated(resources: Iterable[tuple[int, str]]) -> Callable[[int, str], None]:
+    """A check that raises for a resource that a request names more than once: which change is meant?"""
+    times_named = Counter(resources)
+
+    def check(kind: int, name: str) -> None:
+        if times_named[kind, name] > 1:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name!r} is named more than once in the request")
+
+    return check
 
 
 def topic_named(node: Node, name: str) -> TopicImage:

@@ -72,11 +72,24 @@ class Partition:
 
     def epoch_error(self, claimed_epoch: int) -> ErrorCode:
         """What a client that claims to know the leader epoch must be told, if anything."""
-        if claimed_epoch < 0 or claimed_epoch == self.leader_epoch:
+        if claimed_epoch in (-1, self.leader_epoch):  # -1: makes no claim
             return ErrorCode.NONE
         if claimed_epoch < self.leader_epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
         return ErrorCode.UNKNOWN_LEADER_EPOCH
+
+    def epoch_at(self, offset: int) -> int:
+        """The leader epoch of an offset; one at the end belongs to the current one, written to or not."""
+        return self.leader_epoch if offset >= self.log.end_offset else self.log.epoch_at(offset)
+
+    def epoch_end_offset(self, epoch: int) -> tuple[int, int]:
+        """Where an epoch ended: (the largest known one up to it, its end), or (-1, -1).
+
+        The current epoch is known even before anything was written in it.
+        """
+        if epoch == self.leader_epoch:
+            return epoch, self.log.end_offset
+        return self.log.epoch_end_offset(epoch)
 
 
 class PartitionTable:

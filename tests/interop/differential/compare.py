@@ -16,6 +16,7 @@ KEY_FIELDS = (
     "topic_name",
     "group_id",
     "key",
+    "topic_id",
     "api_key",
     "member_id",
     "partition_index",
@@ -109,7 +110,7 @@ def _by_key(items: list[Any]) -> dict[str, Any]:
     for place, item in enumerate(items):
         key = str(place)
         if isinstance(item, dict):
-            key = next((str(item[name]) for name in KEY_FIELDS if item.get(name) is not None), key)
+            key = next((str(item[name]) for name in KEY_FIELDS if item.get(name) not in (None, "")), key)
         repeat = 2
         unique = key
         while unique in keyed:

@@ -76,6 +76,7 @@ class Normaliser:
                 return [self._node(node) for node in value]
             items = [self._value(name, item, ordered) for item in value]
             if not ordered and items and isinstance(items[0], dict):
+                items = _merged(items)
                 items.sort(key=_sort_key)
             return items
         if name in TEXT_FIELDS:
@@ -100,6 +101,8 @@ class Normaliser:
             return "<session>" if value else 0
         if name == "log_dir":
             return "<directory>"
+        if name == "finalized_features_epoch":
+            return "<epoch>" if value >= 0 else value
         if name in ("total_bytes", "usable_bytes"):
             return "<bytes>" if value > 0 else value
         if name.endswith("error_code"):
@@ -159,6 +162,21 @@ class Normaliser:
         except KafkaError:
             batches.append(f"<{len(data) - position} bytes of an incomplete batch>")
         return batches
+
+
+def _merged(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A response may give a topic's partitions in one piece or in several: it makes no difference."""
+    if "partitions" not in items[0] or "topic_id" not in items[0]:
+        return items
+    merged: dict[Any, dict[str, Any]] = {}
+    for item in items:
+        key = (item.get("name"), item.get("topic"), item["topic_id"])
+        if key in merged and not item.get("error_code"):
+            merged[key]["partitions"] += item["partitions"]
+            merged[key]["partitions"].sort(key=_sort_key)
+        else:
+            merged[key if key not in merged else len(merged)] = item
+    return list(merged.values())
 
 
 def _sort_key(item: dict[str, Any]) -> tuple[str, ...]:

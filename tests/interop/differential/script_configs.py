@@ -14,12 +14,10 @@ SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 # What Culver has of the broker's settings, apart from ids and addresses.
 BROKER_SETTINGS = [
     "auto.create.topics.enable",
-    "background.threads",
     "compression.type",
     "connections.max.idle.ms",
     "delete.topic.enable",
     "fetch.max.bytes",
-    "group.consumer.session.timeout.ms",
     "group.max.session.timeout.ms",
     "group.max.size",
     "group.min.session.timeout.ms",
@@ -185,7 +183,7 @@ def alter_topic_configs(play: Play) -> None:
     play.step("an unknown type of resource", alter(UNKNOWN, "x", ("retention.ms", "1")), 2)
     twice = alter(TOPIC, "altered", ("retention.ms", "1"))
     twice.resources *= 2
-    play.step("a resource twice", twice, 2)
+    play.step("a resource twice", twice, 2, timeout_seconds=3)  # Kafka fails inside and never answers
     play.step("none", whole.AlterConfigsRequest(resources=[], validate_only=False), 2)
 
 

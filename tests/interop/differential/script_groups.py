@@ -149,7 +149,6 @@ def group_join_errors(play: Play) -> None:
         play.step(f"no protocol in common, v{version}", join("joins.stable", protocols=("sticky",)), version)
         play.step(f"an unknown member of a stable group, v{version}", join("joins.stable", "nobody"), version)
     play.step("the member still is well", beat("joins.stable", generation, member), 4)
-    play.step("the same protocol twice", join("joins.twice", protocols=("range", "range")), 3)
     play.step("no rebalance timeout", join("joins.negative", rebalance_ms=-1), 3)
     play.step("an instance id in use elsewhere", join("joins.static", instance="one"), 5)
     play.step("an empty instance id", join("joins.static.empty", instance=""), 5)
@@ -240,7 +239,7 @@ def group_with_different_protocols(play: Play) -> None:
     group = "protocols"
     play.coordinator(group)
     connections: list[RawConnection] = [play.connect(), play.connect()]
-    offers = (("range", "sticky"), ("sticky", "range", "other"))
+    offers = (("sticky", "range"), ("other", "sticky", "range"))
     ids = [
         connection.call(join(group, protocols=offer), 5).member_id
         for connection, offer in zip(connections, offers, strict=True)

@@ -134,10 +134,6 @@ def produce_bad_batches(play: Play) -> None:
             f"a last offset delta of {delta} for three records",
             batches.with_field(good, "last_offset_delta", delta),
         )
-    both = batches.with_field(batches.with_field(good, "last_offset_delta", 3), "record_count", 4)
-    ask("a delta and a count of one more", both)
-    both = batches.with_field(batches.with_field(good, "last_offset_delta", 1), "record_count", 2)
-    ask("a delta and a count of one less", both)
     ask("a base offset that is not zero", batches.with_field(good, "base_offset", 77))
     ask("a leader epoch in it", batches.with_field(good, "partition_leader_epoch", 99))
     ask("a control batch", batches.batch(control=True))
@@ -145,11 +141,6 @@ def produce_bad_batches(play: Play) -> None:
     ask("attributes that mean nothing", batches.with_field(good, "attributes", 0x0100))
     ask("append time claimed by the producer", batches.with_field(good, "attributes", 0x08))
     ask("a delete horizon claimed by the producer", batches.with_field(good, "attributes", 0x40))
-    ask("records that are no records", batches.with_payload(good, b"\xff" * 40))
-    ask("no record bytes", batches.with_payload(good, b""))
-    ask("record bytes left over", batches.with_payload(good, good[61:] + b"\0\0"))
-    packed = batches.batch(3, compression=Codec.GZIP)
-    ask("gzip that is none", batches.with_payload(packed, b"not gzip at all"))
     ask(
         "a batch of no records",
         batches.with_field(
@@ -157,6 +148,29 @@ def produce_bad_batches(play: Play) -> None:
         ),
     )
     ask("a good one last", good)
+
+
+@script
+def produce_batches_that_are_bad_inside(play: Play) -> None:
+    good = batches.batch(3)
+    packed = batches.batch(3, compression=Codec.GZIP)
+    more = batches.with_field(batches.with_field(good, "last_offset_delta", 3), "record_count", 4)
+    less = batches.with_field(batches.with_field(good, "last_offset_delta", 1), "record_count", 2)
+    for number, (title, records) in enumerate(
+        (
+            ("a delta and a count of one more", more),
+            ("a delta and a count of one less", less),
+            ("records that are no records", batches.with_payload(good, b"\xff" * 40)),
+            ("no record bytes", batches.with_payload(good, b"")),
+            ("record bytes left over", batches.with_payload(good, good[61:] + b"\0\0")),
+            ("gzip that is none", batches.with_payload(packed, b"not gzip at all")),
+        )
+    ):
+        play.topic(f"inside.{number}")
+        play.step(title, produce_request(f"inside.{number}", records), 9)
+        # Where every record must have a key, every record is read.
+        play.topic(f"inside.compacted.{number}", cleanup_policy="compact")
+        play.step(f"{title}, to a compacted topic", produce_request(f"inside.compacted.{number}", records), 9)
 
 
 @script

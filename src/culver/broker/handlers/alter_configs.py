@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from culver.broker.config_resources import alter_all, alteration
+from culver.broker.config_resources import alter_all, alteration, refuse_repeated
 from culver.broker.controller import Outcome
 from culver.config.alter import Alteration, AlterOperation
 from culver.errors import KafkaError
@@ -27,11 +27,15 @@ def handle(node: Node, exchange: Exchange, request: AlterConfigsRequest) -> None
         responses = [_answer(asked, error) for asked, error in zip(request.resources, outcomes, strict=True)]
         exchange.reply(AlterConfigsResponse(responses=responses))
 
-    checks = [partial(_check, node, asked) for asked in request.resources]
+    only_once = refuse_repeated((asked.resource_type, asked.resource_name) for asked in request.resources)
+    checks = [partial(_check, node, only_once, asked) for asked in request.resources]
     node.scheduler.call_soon(lambda: alter_all(checks, done, validate_only=request.validate_only))
 
 
-def _check(node: Node, asked: AlterConfigsResource) -> Callable[[Outcome], None]:
+def _check(
+    node: Node, only_once: Callable[[int, str], None], asked: AlterConfigsResource
+) -> Callable[[Outcome], None]:
+    only_once(asked.resource_type, asked.resource_name)
     changes = [Alteration(config.name, AlterOperation.SET, config.value) for config in asked.configs]
     return alteration(node, asked.resource_type, asked.resource_name, changes, replace=True)
 

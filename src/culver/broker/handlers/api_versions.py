@@ -9,6 +9,7 @@ import re
 from typing import TYPE_CHECKING
 
 from culver.errors import ErrorCode
+from culver.protocol.apis import API_VERSIONS_KEY
 from culver.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 
 if TYPE_CHECKING:
@@ -28,8 +29,12 @@ def handle(node: Node, exchange: Exchange, request: ApiVersionsRequest) -> ApiVe
 
 
 def unsupported(node: Node) -> ApiVersionsResponse:
-    """The answer, in format 0, to a version that this broker does not know: the client picks from it."""
-    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=served(node))
+    """The answer, in format 0, to a version of ApiVersions that is not known: which of its versions are.
+
+    Only that, as in Kafka; with it the client asks again for the rest.
+    """
+    own = [api for api in served(node) if api.api_key == API_VERSIONS_KEY]
+    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=own)
 
 
 def served(node: Node) -> list[ApiVersion]:

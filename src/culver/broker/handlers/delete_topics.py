@@ -29,11 +29,11 @@ def handle(node: Node, exchange: Exchange, request: DeleteTopicsRequest) -> Dele
         asked = [(topic.name, topic.topic_id) for topic in request.topics]
     else:
         asked = [(name, NO_ID) for name in request.topic_names]
-    twice = {item for item, count in Counter(asked).items() if count > 1}
+    times_asked = Counter(_identity(node, name, topic_id) for name, topic_id in asked)
     results: list[DeletableTopicResult] = []
     starts = []
     started: list[DeletableTopicResult] = []
-    for name, topic_id in dict.fromkeys(asked):
+    for name, topic_id in {_identity(node, *one): one for one in asked}.values():
         result = DeletableTopicResult(name=name, topic_id=topic_id)
         results.append(result)
         try:
@@ -41,8 +41,8 @@ def handle(node: Node, exchange: Exchange, request: DeleteTopicsRequest) -> Dele
                 raise KafkaError(
                     ErrorCode.TOPIC_DELETION_DISABLED, "set delete.topic.enable=true to allow it"
                 )
-            if (name, topic_id) in twice:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name or id.")
+            if times_asked[_identity(node, name, topic_id)] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "the topic is named more than once")
             result.name, result.topic_id = _resolve(node, name, topic_id)
         except KafkaError as error:
             result.error_code, result.error_message = error.code, error.message
@@ -62,16 +62,23 @@ def handle(node: Node, exchange: Exchange, request: DeleteTopicsRequest) -> Dele
     return None
 
 
+def _identity(node: Node, name: str | None, topic_id: bytes) -> tuple[str | None, bytes]:
+    """What tells whether two entries mean the same topic, be it by its name or by its id."""
+    if name is None and topic_id in node.image.topics_by_id:
+        return node.image.topics_by_id[topic_id].name, NO_ID
+    return name, topic_id
+
+
 def _resolve(node: Node, name: str | None, topic_id: bytes) -> tuple[str, bytes]:
     if topic_id != NO_ID:
         if name is not None:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id.")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "a topic is named by its name or its id, not by both")
         image = node.image.topics_by_id.get(topic_id)
         if image is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
     else:
         if name is None:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "an entry names no topic, neither by name nor by id")
         image = node.image.topics.get(name)
         if image is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

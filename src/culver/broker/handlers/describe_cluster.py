@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from culver.broker import authorized_operations
 from culver.errors import ErrorCode
 from culver.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
@@ -19,15 +20,17 @@ if TYPE_CHECKING:
     from culver.broker.server import Exchange
 
 BROKERS = 1
+CONTROLLERS = 2
 
 
 def handle(node: Node, exchange: Exchange, request: DescribeClusterRequest) -> DescribeClusterResponse:
     image = node.image
     if request.endpoint_type != BROKERS:
+        known = request.endpoint_type == CONTROLLERS
         return DescribeClusterResponse(
-            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE if known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
             error_message="this is a broker; ask for endpoint type 1",
-            cluster_id=image.cluster_id,
+            cluster_id="",
             brokers=[],
         )
     return DescribeClusterResponse(
@@ -38,4 +41,7 @@ def handle(node: Node, exchange: Exchange, request: DescribeClusterRequest) -> D
             DescribeClusterBroker(broker_id=broker.id, host=broker.host, port=broker.port, rack=broker.rack)
             for broker in image.brokers.values()
         ],
+        cluster_authorized_operations=authorized_operations.ON_CLUSTER
+        if request.include_cluster_authorized_operations
+        else authorized_operations.NOT_ASKED,
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from culver.broker.config_resources import BROKER, TOPIC, check_broker_name, topic_named
-from culver.config.describe import ConfigEntry, describe_broker, describe_topic
+from culver.config.describe import ConfigEntry, ConfigSource, describe_broker, describe_topic
 from culver.errors import ErrorCode, KafkaError
 from culver.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -34,7 +34,7 @@ def _describe(
     node: Node, request: DescribeConfigsRequest, resource: DescribeConfigsResource
 ) -> DescribeConfigsResult:
     result = DescribeConfigsResult(
-        error_message=None,
+        error_message="",
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
         configs=[],
@@ -47,6 +47,9 @@ def _describe(
         elif resource.resource_type == BROKER:
             check_broker_name(node, resource.resource_name)
             entries = describe_broker(node.config, names)
+            if not resource.resource_name:
+                # The empty name is not a broker but what was set for all of them while they ran.
+                entries = [entry for entry in entries if entry.source == ConfigSource.DYNAMIC_DEFAULT_BROKER]
         else:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST, f"resources of type {resource.resource_type} have no settings here"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from culver.core.names import is_valid_topic_name
 from culver.errors import ErrorCode
 from culver.protocol.messages.describe_producers import (
     DescribeProducersRequest,
@@ -33,8 +34,10 @@ def handle(node: Node, exchange: Exchange, request: DescribeProducersRequest) ->
 def _describe(node: Node, topic: str, index: int) -> PartitionResponse:
     partition = node.partitions.get(topic, index)
     if partition is None:
+        valid = is_valid_topic_name(topic)
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if valid else ErrorCode.INVALID_TOPIC_EXCEPTION
         return PartitionResponse(
-            partition_index=index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, active_producers=[]
+            partition_index=index, error_code=code, error_message=code.text, active_producers=[]
         )
     return PartitionResponse(
         partition_index=index,

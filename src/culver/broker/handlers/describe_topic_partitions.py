@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from culver.broker import authorized_operations
 from culver.broker.controller import is_internal
 from culver.core.names import is_valid_topic_name
 from culver.errors import ErrorCode
@@ -28,11 +29,23 @@ def handle(
     """Topics in the order of their names from the cursor on, until the page is full."""
     names = sorted({topic.name for topic in request.topics} or node.image.topics)
     first_index = 0
+    if request.cursor is not None and (
+        request.cursor.partition_index < 0 or (request.topics and request.cursor.topic_name not in names)
+    ):
+        return DescribeTopicPartitionsResponse(
+            topics=[
+                DescribeTopicPartitionsResponseTopic(
+                    error_code=ErrorCode.INVALID_REQUEST, name=topic.name, partitions=[]
+                )
+                for topic in request.topics
+            ],
+            next_cursor=None,
+        )
     if request.cursor is not None:
         names = [name for name in names if name >= request.cursor.topic_name]
         if names and names[0] == request.cursor.topic_name:
             first_index = request.cursor.partition_index
-    left = min(request.response_partition_limit, PARTITIONS_PER_PAGE_MAX)
+    left = max(min(request.response_partition_limit, PARTITIONS_PER_PAGE_MAX), 1)
     response = DescribeTopicPartitionsResponse(topics=[], next_cursor=None)
     for name in names:
         if left <= 0:
@@ -59,7 +72,12 @@ def _describe(node: Node, name: str, first_index: int, most: int) -> DescribeTop
             if is_valid_topic_name(name)
             else ErrorCode.INVALID_TOPIC_EXCEPTION
         )
-        return DescribeTopicPartitionsResponseTopic(error_code=code, name=name, partitions=[])
+        return DescribeTopicPartitionsResponseTopic(
+            error_code=code,
+            name=name,
+            partitions=[],
+            topic_authorized_operations=authorized_operations.ON_TOPIC,
+        )
     return DescribeTopicPartitionsResponseTopic(
         name=name,
         topic_id=topic.topic_id,
@@ -75,6 +93,7 @@ def _describe(node: Node, name: str, first_index: int, most: int) -> DescribeTop
                 last_known_elr=[],
                 offline_replicas=[],
             )
-            for partition in topic.partitions[max(first_index, 0) : max(first_index, 0) + most]
+            for partition in topic.partitions[first_index : first_index + most]
         ],
+        topic_authorized_operations=authorized_operations.ON_TOPIC,
     )

@@ -12,6 +12,7 @@ from culver.broker.partition import Partition
 from culver.errors import ErrorCode, KafkaError
 from culver.log.partition_log import ColdRead
 from culver.protocol.messages.fetch import (
+    AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
     FetchRequest,
@@ -30,6 +31,7 @@ READ_COMMITTED = 1
 _MAX_BYTES_WHEN_SHORT = 64 << 10
 # How often a read may find its bytes gone from the page cache again before it is answered empty.
 _COLD_TRIES_MAX = 10
+_NONE_ABORTED: list[AbortedTransaction] = []
 
 
 def handle(node: Node, exchange: Exchange, request: FetchRequest) -> FetchResponse | None:
@@ -121,7 +123,7 @@ class _Fetch:
     ) -> PartitionData:
         code = partition.epoch_error(wanted.current_leader_epoch)
         if code:
-            return _failed(partition.index, code)
+            return _failed(partition.index, code, aborted=None)
         log = partition.log
         if log.corruption is not None:
             return _failed(partition.index, ErrorCode.KAFKA_STORAGE_ERROR)
@@ -136,7 +138,9 @@ class _Fetch:
             records=[],
         )
         if wanted.last_fetched_epoch >= 0:
-            epoch, end_offset = log.epoch_end_offset(wanted.last_fetched_epoch)
+            epoch, end_offset = partition.epoch_end_offset(wanted.last_fetched_epoch)
+            if epoch < 0:
+                return _failed(partition.index, ErrorCode.OFFSET_OUT_OF_RANGE, aborted=None)
             if epoch != wanted.last_fetched_epoch or end_offset < wanted.fetch_offset:
                 data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
                 return data
@@ -147,7 +151,7 @@ class _Fetch:
                 wanted.fetch_offset, min(wanted.max_bytes, left), high_watermark, at_least_one=first
             )
         except KafkaError as error:
-            return _failed(partition.index, error.code)
+            return _failed(partition.index, error.code, aborted=None)
         except OSError:
             return _failed(partition.index, ErrorCode.KAFKA_STORAGE_ERROR)
         if isinstance(result, ColdRead):
@@ -231,12 +235,16 @@ class _Fetch:
         return FetchResponse(error_code=context.error, session_id=context.session_id, responses=topics)
 
 
-def _failed(index: int, code: ErrorCode) -> PartitionData:
+def _failed(
+    index: int, code: ErrorCode, aborted: list[AbortedTransaction] | None = _NONE_ABORTED
+) -> PartitionData:
+    """An error in place of records. A read that failed has null for aborted transactions, as in Kafka."""
     return PartitionData(
         partition_index=index,
         error_code=code,
         high_watermark=-1,
         last_stable_offset=-1,
         log_start_offset=-1,
+        aborted_transactions=aborted,
         records=[],
     )

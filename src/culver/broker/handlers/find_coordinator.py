@@ -53,7 +53,8 @@ def _response(
 ) -> FindCoordinatorResponse:
     me = node.image.brokers[node.broker_id]
     code = ErrorCode.NONE if error is None else error.code
-    message = None if error is None else error.message
+    # Kafka's way of saying that all is well depends on the version.
+    message = ("NONE" if exchange.version < 4 else "") if error is None else error.message
     where = (me.id, me.host, me.port) if error is None else (-1, "", -1)
     if exchange.version < 4:
         return FindCoordinatorResponse(

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from culver.broker.node import Node
     from culver.broker.server import Exchange
 
+NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
+
 
 def handle(node: Node, exchange: Exchange, request: InitProducerIdRequest) -> InitProducerIdResponse | None:
     if request.transactional_id is not None:
@@ -23,6 +26,10 @@ def handle(node: Node, exchange: Exchange, request: InitProducerIdRequest) -> In
             else ErrorCode.COORDINATOR_NOT_AVAILABLE
         )
         return InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)
+
+    if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
+        # An id goes with its epoch.
+        return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_id=-1, producer_epoch=-1)
 
     def allocated(producer_id: int | None, error: BaseException | None) -> None:
         if producer_id is None:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from culver.errors import ErrorCode, KafkaError
@@ -39,14 +40,20 @@ _SINCE_VERSION = {
 
 
 def handle(node: Node, exchange: Exchange, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    times_asked = Counter(
+        (topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions
+    )
     topics = []
     for topic in request.topics:
         answers = []
-        for asked in topic.partitions:
+        for asked in {asked.partition_index: asked for asked in topic.partitions}.values():
             answer = ListOffsetsPartitionResponse(
                 partition_index=asked.partition_index, timestamp=-1, offset=-1
             )
             answers.append(answer)
+            if times_asked[topic.name, asked.partition_index] > 1:
+                answer.error_code = ErrorCode.INVALID_REQUEST
+                continue
             partition = node.partitions.get(topic.name, asked.partition_index)
             if partition is None:
                 answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -68,10 +75,10 @@ def _by_position(
         answer.error_code = ErrorCode.UNSUPPORTED_VERSION
     elif timestamp in (EARLIEST, EARLIEST_LOCAL):
         answer.offset = log.start_offset
-        answer.leader_epoch = log.epoch_at(log.start_offset)
+        answer.leader_epoch = partition.epoch_at(log.start_offset)
     elif timestamp == LATEST:
         answer.offset = log.high_watermark
-        answer.leader_epoch = log.latest_epoch
+        answer.leader_epoch = partition.epoch_at(log.high_watermark)
     elif timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         pass  # nothing is ever tiered: no offset
     else:

@@ -10,12 +10,14 @@ import uuid
 from functools import partial
 from typing import TYPE_CHECKING
 
+from culver.broker import authorized_operations
 from culver.broker.controller import NewTopic, Outcome, each, is_internal
 from culver.core.image import TopicImage
 from culver.core.names import GROUP_OFFSETS_TOPIC
 from culver.errors import ErrorCode, KafkaError
 from culver.protocol.messages.metadata import (
     MetadataRequest,
+    MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
@@ -31,12 +33,12 @@ NO_ID = bytes(16)
 
 def handle(node: Node, exchange: Exchange, request: MetadataRequest) -> MetadataResponse | None:
     """Answer from the image; topics that are missing and may be made are made first."""
-    asked = request.topics
-    if asked is None or (exchange.version == 0 and not asked):
-        return _response(node, [_describe(topic) for topic in node.image.topics.values()])
+    if request.topics is None or (exchange.version == 0 and not request.topics):
+        return _response(node, request, [_describe(topic) for topic in node.image.topics.values()])
     by_id = exchange.version >= 12
-    if not by_id and any(topic.topic_id != NO_ID or topic.name is None for topic in asked):
-        return _response(node, [], ErrorCode.INVALID_REQUEST)
+    if any(topic.name is None if topic.topic_id == NO_ID else not by_id for topic in request.topics):
+        return _refused(request.topics)
+    asked = _each_once(node, request.topics)
     missing = [
         topic.name
         for topic in asked
@@ -84,7 +86,7 @@ def handle(node: Node, exchange: Exchange, request: MetadataRequest) -> Metadata
                 )
             else:
                 topics.append(_describe(image))
-        return _response(node, topics)
+        return _response(node, request, topics)
 
     if not makeable:
         return answer()
@@ -106,10 +108,41 @@ def _make(node: Node, name: str, done: Outcome) -> None:
         node.controller.create_topic(NewTopic(name, uuid.uuid4().bytes, node.config.num_partitions), done)
 
 
-def _response(
-    node: Node, topics: list[MetadataResponseTopic], error: ErrorCode = ErrorCode.NONE
-) -> MetadataResponse:
+def _each_once(node: Node, asked: list[MetadataRequestTopic]) -> list[MetadataRequestTopic]:
+    """A topic that is named twice, or both by id and by name, is described once."""
+    topics_by_id = node.image.topics_by_id
+    once: dict[str | bytes, MetadataRequestTopic] = {}
+    for topic in asked:
+        key: str | bytes = topic.name or topic.topic_id
+        if topic.topic_id in topics_by_id:
+            key = topics_by_id[topic.topic_id].name
+        once.setdefault(key, topic)
+    return list(once.values())
+
+
+def _refused(asked: list[MetadataRequestTopic]) -> MetadataResponse:
+    """Topics by id are for versions from 12 on, and each needs an id or a name."""
+    return MetadataResponse(
+        brokers=[],
+        topics=[
+            MetadataResponseTopic(
+                error_code=ErrorCode.INVALID_REQUEST,
+                name=topic.name or "",
+                topic_id=topic.topic_id,
+                partitions=[],
+            )
+            for topic in asked
+        ],
+        error_code=ErrorCode.INVALID_REQUEST,
+    )
+
+
+def _response(node: Node, request: MetadataRequest, topics: list[MetadataResponseTopic]) -> MetadataResponse:
     image = node.image
+    if request.include_topic_authorized_operations:
+        for topic in topics:
+            if not topic.error_code:
+                topic.topic_authorized_operations = authorized_operations.ON_TOPIC
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=broker.id, host=broker.host, port=broker.port, rack=broker.rack)
@@ -118,7 +151,9 @@ def _response(
         cluster_id=image.cluster_id,
         controller_id=image.controller_id,
         topics=topics,
-        error_code=error,
+        cluster_authorized_operations=authorized_operations.ON_CLUSTER
+        if request.include_cluster_authorized_operations
+        else authorized_operations.NOT_ASKED,
     )
 
 

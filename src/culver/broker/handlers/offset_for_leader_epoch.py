@@ -40,5 +40,5 @@ def _end_of(node: Node, topic: str, asked: OffsetForLeaderPartition) -> EpochEnd
         return answer
     answer.error_code = partition.epoch_error(asked.current_leader_epoch)
     if not answer.error_code:
-        answer.leader_epoch, answer.end_offset = partition.log.epoch_end_offset(asked.leader_epoch)
+        answer.leader_epoch, answer.end_offset = partition.epoch_end_offset(asked.leader_epoch)
     return answer

@@ -13,19 +13,31 @@ from culver.broker.partition import WRITE_BACK_BYTES
 from culver.broker.server import NO_RESPONSE, NoResponse
 from culver.core.names import INTERNAL_TOPICS
 from culver.errors import ErrorCode, KafkaError
+from culver.log.validation import RecordsRefused
+from culver.protocol.compression import Codec
 from culver.protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
     TopicProduceResponse,
 )
+from culver.protocol.records import CODEC_MASK, TRANSACTIONAL_BIT
 
 if TYPE_CHECKING:
     from culver.broker.node import Node
     from culver.broker.partition import Partition
     from culver.broker.server import Exchange
 
+# Transactional batches and zstd, whose codec number has this bit, are not for every request.
+_UNUSUAL = TRANSACTIONAL_BIT | Codec.ZSTD
+_ZSTD_SINCE_VERSION = 7
+ATTRIBUTES_POSITION = 22  # the low byte of a batch's attributes
+# Errors about which Kafka tells no log start offset.
+_SAYS_NOTHING_OF_THE_LOG = frozenset(
+    {ErrorCode.CORRUPT_MESSAGE, ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.KAFKA_STORAGE_ERROR}
+)
 _ADMIN_CLIENT_ID = "__admin_client"  # the one client that may write to internal topics, as in Kafka
 
 
@@ -66,10 +78,15 @@ def handle(node: Node, exchange: Exchange, request: ProduceRequest) -> ProduceRe
             if data.records is None:
                 answers.append(_failed(data.index, ErrorCode.INVALID_RECORD, "no records were sent"))
                 continue
+            if len(data.records) > ATTRIBUTES_POSITION and data.records[ATTRIBUTES_POSITION] & _UNUSUAL:
+                code = _unusual_error(data.records[ATTRIBUTES_POSITION], exchange.version)
+                if code is not ErrorCode.NONE:
+                    answers.append(_failed(data.index, code))
+                    continue
             try:
                 result = partition.append(data.records)
             except KafkaError as error:
-                answers.append(_failed(data.index, error.code, error.message))
+                answers.append(_refused(partition, error))
                 continue
             if partition.waiters:
                 node.partitions.changed(partition)
@@ -138,6 +155,28 @@ def _close_on_error(exchange: Exchange, responses: list[TopicProduceResponse]) -
     if any(answer.error_code for topic in responses for answer in topic.partition_responses):
         exchange.connection.close()
     return NO_RESPONSE
+
+
+def _unusual_error(attributes: int, version: int) -> ErrorCode:
+    """What the request's version or the lack of a transactional id forbids."""
+    if attributes & TRANSACTIONAL_BIT:
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if version < _ZSTD_SINCE_VERSION and attributes & CODEC_MASK == Codec.ZSTD:
+        return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    return ErrorCode.NONE
+
+
+def _refused(partition: Partition, error: KafkaError) -> PartitionProduceResponse:
+    """What the log had against a batch, and against which of its records."""
+    answer = _failed(partition.index, error.code, error.message)
+    if error.code not in _SAYS_NOTHING_OF_THE_LOG:
+        answer.log_start_offset = partition.log.start_offset
+    if isinstance(error, RecordsRefused):
+        answer.record_errors = [
+            BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
+            for index, message in error.record_errors
+        ]
+    return answer
 
 
 def _failed(index: int, code: ErrorCode, message: str | None = None) -> PartitionProduceResponse:
