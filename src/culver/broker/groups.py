@@ -15,6 +15,7 @@ from culver.core.names import GROUP_OFFSETS_TOPIC
 from culver.errors import ErrorCode, KafkaError, MalformedRequest
 from culver.log.partition_log import ColdRead
 from culver.logging import get_logger
+from culver.protocol.messages.join_group import JoinGroupResponse
 from culver.protocol.records import Record, decode_records, encode_batch, iterate_headers
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ class Groups:
         response = None
         for effect in method(request, context, exchange, self._node.clock.monotonic_ms()):
             if isinstance(effect, Reply) and effect.token is exchange:
-                response = effect.response
+                response = _as_of_version(exchange, effect.response)
             else:
                 self._carry_out_one(effect)
         if response is None:
@@ -103,7 +104,7 @@ class Groups:
     def _carry_out_one(self, effect: Reply | Append) -> None:
         if isinstance(effect, Reply):
             exchange: Any = effect.token
-            exchange.reply(effect.response)
+            exchange.reply(_as_of_version(exchange, effect.response))
         else:
             self._append(effect)
 
@@ -275,3 +276,10 @@ def _whole_batches(data: bytes) -> Any:
     except KafkaError as error:
         if error.code is not ErrorCode.INVALID_RECORD:
             raise
+
+
+def _as_of_version(exchange: Exchange, response: Any) -> Any:
+    """From version 7 on a JoinGroup that chose no protocol says null, before it the empty string."""
+    if isinstance(response, JoinGroupResponse) and not response.protocol_name and exchange.version >= 7:
+        response.protocol_name = None
+    return response

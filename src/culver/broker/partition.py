@@ -89,7 +89,11 @@ class Partition:
         """
         if epoch == self.leader_epoch:
             return epoch, self.log.end_offset
-        return self.log.epoch_end_offset(epoch)
+        found = self.log.epoch_end_offset(epoch)
+        if found[0] < 0 and epoch != -1 and epoch < self.leader_epoch:
+            # It ended before all that the log has left.
+            return epoch, self.log.start_offset
+        return found
 
 
 class PartitionTable:

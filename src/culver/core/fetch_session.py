@@ -105,12 +105,14 @@ class FetchContext:
 
     def partitions(self) -> list[FetchPartitionState]:
         """What to read, in the order that is fair to all partitions."""
-        states: list[FetchPartitionState] = []
+        states: dict[_PartitionKey, FetchPartitionState] = {}
         for topic in self._request.topics:
             name = self._sessions.topic_name(topic.topic_id) if self._by_id else topic.topic
             topic_id = topic.topic_id
-            states += [FetchPartitionState(name, topic_id, asked) for asked in topic.partitions]
-        return states
+            key = topic_id if self._by_id else topic.topic
+            for asked in topic.partitions:  # of a partition that is named twice the last word counts
+                states[key, asked.partition] = FetchPartitionState(name, topic_id, asked)
+        return list(states.values())
 
     def to_send(self, found: list[Found]) -> list[Found]:
         """Which of the results belong into the answer. After this, `session_id` and `error` are the answer's."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import lru_cache, partial
 
+from culver.core import authorized_operations
 from culver.core.group import ClassicGroup, GroupState
 from culver.core.group_admin import delete_groups, describe_error, describe_group, list_groups
 from culver.core.group_effects import Append, Effects, Gather, Reply, RequestContext, Token
@@ -362,7 +363,10 @@ class GroupCoordinator:
                 groups.append(describe_error(group_id, error))
             else:
                 group = shard.partition.groups.get(group_id)
-                groups.append(describe_group(group, group_id, context.api_version))
+                described = describe_group(group, group_id, context.api_version)
+                if group is not None and request.include_authorized_operations:
+                    described.authorized_operations = authorized_operations.ON_GROUP
+                groups.append(described)
         return [Reply(token, DescribeGroupsResponse(groups=groups))]
 
     def handle_list_groups(

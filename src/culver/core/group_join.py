@@ -208,9 +208,7 @@ class JoinRequests:
             return
         error = group.check_member(member_id, request.group_instance_id)
         if error is not ErrorCode.NONE:
-            response = join_error(member_id, error)
-            response.protocol_name = None if join.context.api_version >= 7 else ""
-            out.append(Reply(join.token, response))
+            out.append(Reply(join.token, join_error(member_id, error)))
             return
         member = group.members[member_id]
         state = group.state

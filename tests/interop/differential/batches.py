@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import time
 from collections.abc import Sequence
 
 from crc32c import crc32c
@@ -10,7 +11,9 @@ from crc32c import crc32c
 from culver.protocol.compression import Codec
 from culver.protocol.records import CRC_START, Record, encode_batch
 
-TIMESTAMP_MS = 1_700_000_000_000  # in the past, within what brokers accept, the same in every run
+DAY_MS = 24 * 60 * 60 * 1000
+# Midnight before yesterday's: not now, and not so long ago that retention would take the records away.
+TIMESTAMP_MS = (int(time.time() * 1000) // DAY_MS - 1) * DAY_MS
 
 _CRC_POSITION = 17
 _FIELDS = {

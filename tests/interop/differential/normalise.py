@@ -37,6 +37,7 @@ SORT_KEYS = (
     "group_id",
     "key",
     "api_key",
+    "member_id",
     "partition_index",
     "partition",
     "index",

@@ -1,4 +1,4 @@
-"""Scripts about what the cluster says of itself: Metadata, DescribeCluster, DescribeTopicPartitions, FindCoordinator."""
+"""Scripts about what the cluster says of itself: brokers, topics, coordinators."""
 
 from __future__ import annotations
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from culver.broker.config_resources import alter_all, alteration, refuse_repeated
+from culver.broker.config_resources import TOPIC, alter_all, alteration, refuse_repeated
 from culver.broker.controller import Outcome
 from culver.config.alter import Alteration, AlterOperation
-from culver.errors import KafkaError
+from culver.errors import ErrorCode, KafkaError
 from culver.protocol.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResource,
@@ -36,6 +36,8 @@ def _check(
     node: Node, only_once: Callable[[int, str], None], asked: AlterConfigsResource
 ) -> Callable[[Outcome], None]:
     only_once(asked.resource_type, asked.resource_name)
+    if asked.resource_type == TOPIC and not asked.resource_name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "the change names no topic")
     changes = [Alteration(config.name, AlterOperation.SET, config.value) for config in asked.configs]
     return alteration(node, asked.resource_type, asked.resource_name, changes, replace=True)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from culver.broker.controller import PARTITIONS_MAX, NewTopic, each
 from culver.config.alter import checked_topic_overrides
+from culver.core.names import CLUSTER_METADATA_TOPIC
 from culver.errors import ErrorCode, KafkaError
 from culver.protocol.messages.create_topics import (
     CreatableTopic,
@@ -33,7 +34,7 @@ def handle(node: Node, exchange: Exchange, request: CreateTopicsRequest) -> Crea
     for asked in request.topics:
         if asked.name in twice:
             if all(result.name != asked.name for result in results):
-                error = KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+                error = KafkaError(ErrorCode.INVALID_REQUEST, "the topic is named more than once")
                 results.append(_failed(asked.name, error))
             continue
         try:
@@ -61,6 +62,8 @@ def handle(node: Node, exchange: Exchange, request: CreateTopicsRequest) -> Crea
 
 def plan(node: Node, asked: CreatableTopic) -> NewTopic:
     """Check one topic's request and fill in what it leaves open."""
+    if asked.name == CLUSTER_METADATA_TOPIC:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{asked.name} is a name that Kafka keeps for itself")
     node.controller.check_new_topic(asked.name)
     count = asked.num_partitions
     factor = asked.replication_factor
@@ -71,14 +74,14 @@ def plan(node: Node, asked: CreatableTopic) -> NewTopic:
             count = node.config.num_partitions
         if count < 1:
             raise KafkaError(
-                ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value."
+                ErrorCode.INVALID_PARTITIONS, f"{count} partitions asked for; a topic has at least one"
             )
         if factor == -1:
             factor = node.config.default_replication_factor
         if factor < 1:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICATION_FACTOR,
-                "Replication factor was set to an invalid non-positive value.",
+                f"replication factor {factor} asked for; it is at least 1",
             )
         if factor > len(node.image.brokers):
             raise KafkaError(
@@ -93,7 +96,7 @@ def plan(node: Node, asked: CreatableTopic) -> NewTopic:
 def check_count(count: int) -> None:
     if count > PARTITIONS_MAX:
         raise KafkaError(
-            ErrorCode.INVALID_PARTITIONS, f"{count} partitions asked for; one topic may have {PARTITIONS_MAX}"
+            ErrorCode.POLICY_VIOLATION, f"{count} partitions asked for; one topic may have {PARTITIONS_MAX}"
         )
 
 

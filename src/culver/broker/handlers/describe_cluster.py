@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from culver.broker import authorized_operations
+from culver.core import authorized_operations
 from culver.errors import ErrorCode
 from culver.protocol.messages.describe_cluster import (
     DescribeClusterBroker,

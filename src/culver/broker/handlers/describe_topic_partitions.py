@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from culver.broker import authorized_operations
 from culver.broker.controller import is_internal
+from culver.core import authorized_operations
 from culver.core.names import is_valid_topic_name
 from culver.errors import ErrorCode
 from culver.protocol.messages.describe_topic_partitions import (

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from culver.core.fetch_session import FetchContext, FetchPartitionState, Found
     from culver.scheduler import Timer
 
+READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
 # What a fetch gets while clients that do not take their responses hold all the memory meant for that.
 _MAX_BYTES_WHEN_SHORT = 64 << 10
@@ -53,6 +54,7 @@ class _Fetch:
         "_exchange",
         "_max_bytes",
         "_node",
+        "_refusal",
         "_request",
         "_seen_bytes",
         "_timer",
@@ -68,6 +70,7 @@ class _Fetch:
         self._max_bytes = min(request.max_bytes, node.config.fetch_max_bytes)
         if node.server.unsent_bytes > node.config.queued_max_response_bytes:
             self._max_bytes = min(self._max_bytes, _MAX_BYTES_WHEN_SHORT)
+        self._refusal = _refusal(request)
         self._timer: Timer | None = None
         self._watched: list[Partition] = []
         self._seen_bytes = 0
@@ -98,7 +101,9 @@ class _Fetch:
         for wanted in self._context.partitions():
             partition = self._find(wanted)
             if not isinstance(partition, Partition):
-                found.append((wanted, _failed(wanted.partition, partition)))
+                found.append(
+                    (wanted, _failed(wanted.partition, partition, None if self._refusal else _NONE_ABORTED))
+                )
                 urgent = True
                 continue
             data = self._read_one(partition, wanted, left, size == 0, cold)
@@ -112,6 +117,8 @@ class _Fetch:
         return found, size, urgent, cold
 
     def _find(self, wanted: FetchPartitionState) -> Partition | ErrorCode:
+        if self._refusal is not ErrorCode.NONE:
+            return self._refusal
         if wanted.topic is None:
             return ErrorCode.UNKNOWN_TOPIC_ID
         return (
@@ -121,7 +128,7 @@ class _Fetch:
     def _read_one(
         self, partition: Partition, wanted: FetchPartitionState, left: int, first: bool, cold: list[ColdRead]
     ) -> PartitionData:
-        code = partition.epoch_error(wanted.current_leader_epoch)
+        code = partition.epoch_error(max(wanted.current_leader_epoch, -1))
         if code:
             return _failed(partition.index, code, aborted=None)
         log = partition.log
@@ -233,6 +240,16 @@ class _Fetch:
                 )
             topics[-1].partitions.append(data)
         return FetchResponse(error_code=context.error, session_id=context.session_id, responses=topics)
+
+
+def _refusal(request: FetchRequest) -> ErrorCode:
+    """What every partition of the request gets in place of records, if anything."""
+    state = request.replica_state
+    if request.replica_id >= 0 or (state is not None and state.replica_id >= 0):
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER  # no other broker has a replica of anything here
+    if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
+        return ErrorCode.INVALID_REQUEST
+    return ErrorCode.NONE
 
 
 def _failed(

@@ -51,7 +51,7 @@ def handle(node: Node, exchange: Exchange, request: ListOffsetsRequest) -> ListO
                 partition_index=asked.partition_index, timestamp=-1, offset=-1
             )
             answers.append(answer)
-            if times_asked[topic.name, asked.partition_index] > 1:
+            if times_asked[topic.name, asked.partition_index] > 1 or request.isolation_level not in (0, 1):
                 answer.error_code = ErrorCode.INVALID_REQUEST
                 continue
             partition = node.partitions.get(topic.name, asked.partition_index)

@@ -10,8 +10,8 @@ import uuid
 from functools import partial
 from typing import TYPE_CHECKING
 
-from culver.broker import authorized_operations
 from culver.broker.controller import NewTopic, Outcome, each, is_internal
+from culver.core import authorized_operations
 from culver.core.image import TopicImage
 from culver.core.names import GROUP_OFFSETS_TOPIC
 from culver.errors import ErrorCode, KafkaError
