@@ -18,6 +18,11 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, indent=2, ensure_ascii=False))
 
 
+def print_json_line(value: Any) -> None:
+    """One JSON document on one line of stdout."""
+    print(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+
+
 def print_table(columns: Sequence[str], rows: Sequence[Mapping[str, Any]], title: str = "") -> None:
     """A table on stdout, one row per mapping; the columns are its keys. Numbers stand to the right."""
     from rich.console import Console

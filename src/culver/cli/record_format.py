@@ -5,11 +5,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from confluent_kafka import Message
+if TYPE_CHECKING:
+    from confluent_kafka import Message
 
-Formatter: TypeAlias = Callable[[Message], bytes]
+Formatter: TypeAlias = Callable[["Message"], bytes]
 
 SYNTAX = r"""
   %t topic            %k key              %s value
