@@ -10,8 +10,8 @@ import asyncio
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -46,7 +46,6 @@ class Member(ABC):
 
     def __init__(self) -> None:
         self.values: list[bytes] = []
-        self.revocations = 0
 
     @abstractmethod
     def step(self) -> None:
@@ -79,6 +78,7 @@ class ConfluentMember(Member):
             }
         )
         self._open = True
+        self.revocations = 0
         self.consumer.subscribe(list(topics), on_revoke=self._revoked, on_lost=self._revoked)
 
     def _revoked(self, _consumer: Any, _partitions: Any) -> None:
@@ -102,80 +102,26 @@ class ConfluentMember(Member):
             self.consumer.close()
 
 
-class KafkaPythonMember(Member, kafka.ConsumerRebalanceListener):  # type: ignore[misc]
-    def __init__(
-        self, bootstrap: str, group: str, topics: Sequence[str], strategy: str = "range", **settings: Any
-    ) -> None:
+class ThreadedMember(Member):
+    """A member that lives in a thread of its own, since its client waits for the others inside its calls."""
+
+    def __init__(self) -> None:
         super().__init__()
-        self.consumer = kafka.KafkaConsumer(
-            bootstrap_servers=bootstrap,
-            group_id=group,
-            auto_offset_reset="earliest",
-            partition_assignment_strategy=[KAFKA_PYTHON_ASSIGNORS[strategy]],
-            session_timeout_ms=SESSION_TIMEOUT_MS,
-            heartbeat_interval_ms=HEARTBEAT_MS,
-            metadata_max_age_ms=200,
-            **settings,
-        )
-        self._open = True
-        self.consumer.subscribe(list(topics), listener=self)
-
-    def on_partitions_revoked(self, revoked: Any) -> None:
-        self.revocations += 1 if revoked else 0
-
-    def on_partitions_assigned(self, assigned: Any) -> None:
-        pass
-
-    def step(self) -> None:
-        for records in self.consumer.poll(timeout_ms=STEP_MS).values():
-            self.values += [record.value for record in records]
-
-    def partitions(self) -> set[int]:
-        return {assigned.partition for assigned in self.consumer.assignment()}
-
-    def close(self) -> None:
-        if self._open:
-            self._open = False
-            self.consumer.close()
-
-
-class AiokafkaMember(Member):
-    """Lives in a thread with a loop of its own: it waits for the others in its start and in its stop."""
-
-    def __init__(
-        self, bootstrap: str, group: str, topics: Sequence[str], strategy: str = "range", **settings: Any
-    ) -> None:
-        super().__init__()
-        self._settings = {
-            "bootstrap_servers": bootstrap,
-            "group_id": group,
-            "auto_offset_reset": "earliest",
-            "partition_assignment_strategy": [AIOKAFKA_ASSIGNORS[strategy]],
-            "session_timeout_ms": SESSION_TIMEOUT_MS,
-            "heartbeat_interval_ms": HEARTBEAT_MS,
-            "metadata_max_age_ms": 200,
-            **settings,
-        }
-        self._topics = list(topics)
         self._owned: set[int] = set()
         self._progress = threading.Event()
         self._leaving = threading.Event()
-        self._thread = ThreadPoolExecutor(1, f"aiokafka member of {group}")
-        self._life = self._thread.submit(asyncio.run, self._consume())
+        self._thread = ThreadPoolExecutor(1, type(self).__name__)
+        self._life: Future[None] = self._thread.submit(self._live)
 
-    async def _consume(self) -> None:
-        consumer = aiokafka.AIOKafkaConsumer(*self._topics, **self._settings)
-        await consumer.start()
-        try:
-            while not self._leaving.is_set():
-                batches = await consumer.getmany(timeout_ms=STEP_MS)
-                self._owned = {assigned.partition for assigned in consumer.assignment()}
-                for records in batches.values():
-                    self.values += [record.value for record in records]
-                self._progress.set()
-        finally:
-            await consumer.stop()
-            self._owned = set()
+    @abstractmethod
+    def _live(self) -> None:
+        """Consume until told to leave."""
+
+    def _note(self, owned: Iterable[Any], batches: Mapping[Any, Sequence[Any]]) -> None:
+        for records in batches.values():
+            self.values += [record.value for record in records]
+        self._owned = {assigned.partition for assigned in owned}
+        self._progress.set()
 
     def step(self) -> None:
         self._progress.wait(STEP_MS / 1000)
@@ -189,6 +135,69 @@ class AiokafkaMember(Member):
     def close(self) -> None:
         self._leaving.set()
         self._thread.shutdown(wait=True)
+        self._owned = set()
+
+
+class KafkaPythonMember(ThreadedMember):
+    # A poll that times out while its join completes loses the assignment (kafka-python 3.0.12): not too short.
+    POLL_MS = 400
+
+    def __init__(
+        self, bootstrap: str, group: str, topics: Sequence[str], strategy: str = "range", **settings: Any
+    ) -> None:
+        self._topics = list(topics)
+        self._settings = {
+            "bootstrap_servers": bootstrap,
+            "group_id": group,
+            "auto_offset_reset": "earliest",
+            "partition_assignment_strategy": [KAFKA_PYTHON_ASSIGNORS[strategy]],
+            "session_timeout_ms": SESSION_TIMEOUT_MS,
+            "heartbeat_interval_ms": HEARTBEAT_MS,
+            "metadata_max_age_ms": 200,
+            **settings,
+        }
+        super().__init__()
+
+    def _live(self) -> None:
+        consumer = kafka.KafkaConsumer(**self._settings)
+        try:
+            consumer.subscribe(self._topics)
+            while not self._leaving.is_set():
+                batches = consumer.poll(timeout_ms=self.POLL_MS)
+                self._note(consumer.assignment(), batches)
+        finally:
+            consumer.close()
+
+
+class AiokafkaMember(ThreadedMember):
+    def __init__(
+        self, bootstrap: str, group: str, topics: Sequence[str], strategy: str = "range", **settings: Any
+    ) -> None:
+        self._topics = list(topics)
+        self._settings = {
+            "bootstrap_servers": bootstrap,
+            "group_id": group,
+            "auto_offset_reset": "earliest",
+            "partition_assignment_strategy": [AIOKAFKA_ASSIGNORS[strategy]],
+            "session_timeout_ms": SESSION_TIMEOUT_MS,
+            "heartbeat_interval_ms": HEARTBEAT_MS,
+            "metadata_max_age_ms": 200,
+            **settings,
+        }
+        super().__init__()
+
+    def _live(self) -> None:
+        asyncio.run(self._consume())
+
+    async def _consume(self) -> None:
+        consumer = aiokafka.AIOKafkaConsumer(*self._topics, **self._settings)
+        await consumer.start()
+        try:
+            while not self._leaving.is_set():
+                batches = await consumer.getmany(timeout_ms=STEP_MS)
+                self._note(consumer.assignment(), batches)
+        finally:
+            await consumer.stop()
 
 
 MEMBERS: dict[str, Callable[..., Member]] = {

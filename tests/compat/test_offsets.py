@@ -53,27 +53,35 @@ def committed(bootstrap: str, group: str, *positions: TopicPartition) -> list[tu
         ]
 
 
-def commit_with_kafka_python(bootstrap: str, group: str, topic: str, offset: int, metadata: str) -> None:
-    """confluent-kafka sends the closing NUL of its C string along with the metadata; this client does not."""
+@contextmanager
+def kafka_python_consumer(bootstrap: str, group: str, topic: str) -> Iterator[kafka.KafkaConsumer]:
+    """For commits with metadata: confluent-kafka takes it for a C string and sends the closing NUL along."""
     consumer = kafka.KafkaConsumer(bootstrap_servers=bootstrap, group_id=group, enable_auto_commit=False)
     try:
-        place = kafka.TopicPartition(topic, 0)
-        consumer.assign([place])
-        consumer.commit({place: kafka.OffsetAndMetadata(offset, metadata, -1)})
+        consumer.assign([kafka.TopicPartition(topic, 0)])
+        yield consumer
     finally:
         consumer.close()
 
 
-def test_metadata_of_a_commit_comes_back_to_every_client(bootstrap: str, topic: str, group: str) -> None:
-    commit_with_kafka_python(bootstrap, group, topic, 42, "checkpoint ✓")
-    assert committed(bootstrap, group, TopicPartition(topic, 0)) == [(42, "checkpoint ✓")]
+def commit_with_metadata(bootstrap: str, group: str, topic: str, offset: int, metadata: str) -> None:
+    with kafka_python_consumer(bootstrap, group, topic) as consumer:
+        consumer.commit({kafka.TopicPartition(topic, 0): kafka.OffsetAndMetadata(offset, metadata, -1)})
 
-    consumer = kafka.KafkaConsumer(bootstrap_servers=bootstrap, group_id=group, enable_auto_commit=False)
-    try:
+
+def committed_with_metadata(bootstrap: str, group: str, topic: str) -> tuple[int, str]:
+    with kafka_python_consumer(bootstrap, group, topic) as consumer:
         found = consumer.committed(kafka.TopicPartition(topic, 0), metadata=True)
-    finally:
-        consumer.close()
-    assert (found.offset, found.metadata) == (42, "checkpoint ✓")
+    return found.offset, found.metadata
+
+
+def test_a_commit_with_metadata_comes_back_to_every_client(bootstrap: str, topic: str, group: str) -> None:
+    commit_with_metadata(bootstrap, group, topic, 42, "checkpoint ✓")
+    assert committed_with_metadata(bootstrap, group, topic) == (42, "checkpoint ✓")
+
+    with simple_consumer(bootstrap, group) as consumer:
+        [found] = consumer.committed([TopicPartition(topic, 0)], timeout=20)
+    assert found.offset == 42
 
     async def ask() -> Any:
         async with aiokafka.AIOKafkaConsumer(bootstrap_servers=bootstrap, group_id=group) as consumer:
@@ -82,7 +90,7 @@ def test_metadata_of_a_commit_comes_back_to_every_client(bootstrap: str, topic: 
     assert asyncio.run(ask()) == 42
 
 
-def test_a_commit_of_aiokafka_is_seen_by_the_others(bootstrap: str, topic: str, group: str) -> None:
+def test_commits_of_other_clients_come_back_too(bootstrap: str, topic: str, group: str) -> None:
     async def go() -> None:
         async with aiokafka.AIOKafkaConsumer(bootstrap_servers=bootstrap, group_id=group) as consumer:
             place = aiokafka.TopicPartition(topic, 0)
@@ -90,15 +98,18 @@ def test_a_commit_of_aiokafka_is_seen_by_the_others(bootstrap: str, topic: str, 
             await consumer.commit({place: (8, "by aiokafka")})
 
     asyncio.run(go())
-    assert committed(bootstrap, group, TopicPartition(topic, 0)) == [(8, "by aiokafka")]
+    assert committed_with_metadata(bootstrap, group, topic) == (8, "by aiokafka")
+    commit(bootstrap, group, TopicPartition(topic, 0, 9, "by confluent-kafka"))
+    assert committed_with_metadata(bootstrap, group, topic) == (9, "by confluent-kafka\0")
+    assert committed(bootstrap, group, TopicPartition(topic, 0)) == [(9, "by confluent-kafka")]
 
 
 def test_metadata_beyond_the_limit_is_refused(bootstrap: str, topic: str, group: str) -> None:
     """offset.metadata.max.bytes is 4096 by default."""
-    commit_with_kafka_python(bootstrap, group, topic, 1, "x" * 4096)
+    commit_with_metadata(bootstrap, group, topic, 1, "x" * 4096)
     with pytest.raises(OffsetMetadataTooLargeError):
-        commit_with_kafka_python(bootstrap, group, topic, 2, "x" * 4097)
-    assert committed(bootstrap, group, TopicPartition(topic, 0)) == [(1, "x" * 4096)]
+        commit_with_metadata(bootstrap, group, topic, 2, "x" * 4097)
+    assert committed_with_metadata(bootstrap, group, topic) == (1, "x" * 4096)
 
 
 def test_a_commit_for_an_unknown_topic_is_refused(bootstrap: str, group: str) -> None:
