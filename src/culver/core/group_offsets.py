@@ -39,6 +39,9 @@ from culver.protocol.messages.offset_delete import (
 
 # Records per write when many offsets go at once: small enough for any batch size limit.
 _MAX_TOMBSTONES_PER_APPEND = 1_000
+_MAX_TIMESTAMP_MS = 2**63 - 1
+# Offsets with a retention time of their own are kept in an older form, with a 16-bit length in UTF-8.
+_MAX_OLD_METADATA_LENGTH = 8_000
 
 
 class OffsetRequests:
@@ -73,8 +76,11 @@ class OffsetRequests:
 
         by_id = context.api_version >= 10
         wall_ms = self._rebalance.wall_clock_ms()
-        expire_ms = NO_TIMESTAMP if request.retention_time_ms == -1 else wall_ms + request.retention_time_ms
+        expire_ms = NO_TIMESTAMP
         max_metadata = self._settings.offset_metadata_max_bytes
+        if request.retention_time_ms != -1:
+            expire_ms = min(max(wall_ms + request.retention_time_ms, 0), _MAX_TIMESTAMP_MS)
+            max_metadata = min(max_metadata, _MAX_OLD_METADATA_LENGTH)
         records: list[StateRecord] = []
         for name, topic, answer in known:
             # Kept with the offset: it does not hold for another topic of the same name.
