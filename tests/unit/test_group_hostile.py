@@ -15,7 +15,7 @@ from culver.core.group_records import decode_change
 from culver.core.group_settings import GroupSettings
 from culver.errors import ErrorCode
 from culver.protocol.apis import APIS
-from culver.protocol.schema import encoder
+from culver.protocol.schema import Message, encoder
 
 REQUESTS = {
     "join_group": 11,
@@ -52,7 +52,7 @@ class Abused:
         self.rng = rng
         self.ids = 0
         self.log: list[tuple[bytes, bytes | None]] = []
-        self.unanswered: dict[int, tuple[type, int]] = {}
+        self.unanswered: dict[int, tuple[type[Message], int]] = {}
         self.coordinator = GroupCoordinator(
             GroupSettings(offsets_topic_num_partitions=1, group_max_session_timeout_ms=2**31 - 1),
             AnyTopic(),
