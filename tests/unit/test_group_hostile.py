@@ -76,7 +76,7 @@ class Abused:
     def make_it_hurt(self, request: Any) -> None:
         """Random names never meet; give the request ones that do, so that it gets past the first checks."""
         rng = self.rng
-        likely = {
+        likely: dict[str, list[Any]] = {
             "group_id": ["g", "h", ""],
             "member_id": ["", "c-1", "one-2"],
             "group_instance_id": [None, None, "one"],
