@@ -12,6 +12,11 @@ from typing import Protocol, TypeAlias
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
+_PAGE_BYTES = 4096
+_PROBE = bytearray(1)
+_AHEAD_BYTES = 8 << 20  # what a reader of old records is likely to want next
+
+
 class File(Protocol):
     """One open file, read and written by position. Every failure is an OSError."""
 
@@ -31,6 +36,10 @@ class File(Protocol):
 
     def pread_cached(self, size: int, position: int) -> bytes | bytearray | None:
         """As pread, but None instead of waiting when the bytes are not in the page cache."""
+        ...
+
+    def load(self, size: int, position: int) -> None:
+        """Wait until these bytes are in the page cache, and have those behind them follow."""
         ...
 
     def sync(self) -> None:
@@ -101,11 +110,12 @@ class FileSystem(Protocol):
 class OsFile:
     """A file descriptor."""
 
-    __slots__ = ("_descriptor", "path")
+    __slots__ = ("_descriptor", "_reads_ahead", "path")
 
     def __init__(self, path: str, descriptor: int) -> None:
         self.path = path
         self._descriptor = descriptor
+        self._reads_ahead = True
 
     def pwrite(self, data: Buffer, position: int) -> None:
         written = os.pwrite(self._descriptor, data, position)
@@ -140,9 +150,18 @@ class OsFile:
         return b"".join(parts)
 
     def pread_cached(self, size: int, position: int) -> bytes | bytearray | None:
-        # The buffer itself is handed out, so that the bytes are copied once, by the kernel.
-        buffer = bytearray(size)
+        if self._reads_ahead:
+            # Otherwise even a read that must not wait starts the kernel's read-ahead, megabytes of it, inside
+            # the call. Reading ahead is `load`'s business.
+            os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_RANDOM)
+            self._reads_ahead = False
         try:
+            if size > _PAGE_BYTES:
+                # Both ends first: a miss costs a page then, not the whole range up to where it is.
+                os.preadv(self._descriptor, (_PROBE,), position + size - 1, os.RWF_NOWAIT)
+                os.preadv(self._descriptor, (_PROBE,), position, os.RWF_NOWAIT)
+            # The buffer itself is handed out, so that the bytes are copied once, by the kernel.
+            buffer = bytearray(size)
             got = os.preadv(self._descriptor, (buffer,), position, os.RWF_NOWAIT)
         except BlockingIOError:
             return None
@@ -156,6 +175,10 @@ class OsFile:
             del buffer[got:]
             return buffer
         return None
+
+    def load(self, size: int, position: int) -> None:
+        os.posix_fadvise(self._descriptor, position, size + _AHEAD_BYTES, os.POSIX_FADV_WILLNEED)
+        os.pread(self._descriptor, size, position)
 
     def sync(self) -> None:
         os.fdatasync(self._descriptor)

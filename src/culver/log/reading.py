@@ -38,7 +38,7 @@ class ColdRead:
         except FileNotFoundError:
             return
         try:
-            file.pread(self.size_bytes, self.position)
+            file.load(self.size_bytes, self.position)
         finally:
             file.close()
 

@@ -70,6 +70,9 @@ class FaultyFile:
         self._check_open()
         return bytes(self._node.data[position : position + size]) if self._node.cached else None
 
+    def load(self, size: int, position: int) -> None:
+        self.pread(size, position)
+
     def sync(self) -> None:
         self._check_open()
         self._fs._occurs("sync", self.path)
