@@ -172,6 +172,13 @@ class Groups:
             _log.error("cannot load groups", partition=partition.index, error=str(error))
             return
         self._carry_out(coordinator.load_done(partition.index, self._node.clock.monotonic_ms()))
+        loaded = coordinator.partition(partition.index)
+        if loaded is not None and loaded.unreadable_groups:
+            _log.error(
+                "groups start without their members: their records cannot be read",
+                partition=partition.index,
+                groups=sorted(loaded.unreadable_groups),
+            )
 
     def _replay(self, number: int, data: bytes, offset: int) -> int:
         """Replay the whole batches in `data`; the offset after the last of them."""
