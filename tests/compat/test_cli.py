@@ -244,6 +244,22 @@ def test_a_reader_that_had_enough_is_no_reason_to_complain(shell: Shell, culver_
     assert consumer.returncode == 141
 
 
+def test_long_work_shows_a_progress_bar_only_on_a_terminal(
+    shell: Shell, culver_topic: str, tmp_path: Path
+) -> None:
+    (tmp_path / "lines").write_text("line\n" * 1000)
+    command = [sys.executable, "-m", "culver", "produce", culver_topic, "-l", str(tmp_path / "lines")]
+    terminal, stderr = os.openpty()
+    try:
+        environment = shell.environment | {"TERM": "xterm"}
+        subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, stderr=stderr, check=True)
+        assert b"writing" in os.read(terminal, 1 << 16)
+    finally:
+        os.close(terminal)
+        os.close(stderr)
+    assert "writing" not in shell.run(*command[3:]).stderr
+
+
 # --- groups ---
 
 

@@ -35,7 +35,6 @@ class Span:
 
     start: int
     stop: int | None
-    done: bool = False
 
 
 @dataclass(slots=True)
@@ -49,6 +48,8 @@ class Reading:
     commits: bool = False
     spans: dict[Partition, Span] = field(default_factory=dict)
     assigned: bool = False
+    # Partitions that are not read to the end of their span.
+    _open: set[Partition] = field(default_factory=set)
     _positions: dict[Partition, int] = field(default_factory=dict)
     _count: int = 0
 
@@ -62,7 +63,7 @@ class Reading:
         reachable = {
             each: max(first[each], min(span.start, last[each]))
             for each, span in self.spans.items()
-            if not span.done
+            if each in self._open
         }
         self.consumer.assign(as_topic_partitions(reachable))
 
@@ -76,8 +77,9 @@ class Reading:
         """Set the spans; those with nothing to read are done at once."""
         stops = self._stops(starts)
         self.spans = {each: Span(start, stops[each]) for each, start in starts.items()}
-        for span in self.spans.values():
-            span.done = span.stop is not None and span.start >= span.stop
+        self._open = {
+            each for each, span in self.spans.items() if span.stop is None or span.start < span.stop
+        }
         self.assigned = True
 
     def _stops(self, partitions: Iterable[Partition]) -> dict[Partition, int | None]:
@@ -123,7 +125,7 @@ class Reading:
     def is_finished(self) -> bool:
         if self.limits.count is not None and self._count >= self.limits.count:
             return True
-        return self.assigned and all(span.done for span in self.spans.values())
+        return self.assigned and not self._open
 
     def commit(self) -> None:
         """Commit what has been handed out, and wait for the answer."""
@@ -143,36 +145,37 @@ class Reading:
         span = self.spans.get(partition)
         error = message.error()
         if error is not None:
-            self._note_error(error, partition, span)
+            self._note_error(error, partition)
             return False
         offset = message.offset() or 0
-        if span is None or span.done or offset < span.start:
+        if span is None or partition not in self._open or offset < span.start:
             return False
         until = self.limits.until
         late = until is not None and until.kind is Kind.TIME and self.limits.follow
         if (span.stop is not None and offset >= span.stop) or (
             late and until is not None and timestamp_ms(message) >= until.number
         ):
-            self._finish(partition, span)
+            self._finish(partition)
             return False
         self._positions[partition] = offset + 1
         self._count += 1
         if span.stop is not None and offset + 1 >= span.stop:
-            self._finish(partition, span)
+            self._finish(partition)
         return True
 
-    def _note_error(self, error: KafkaError, partition: Partition, span: Span | None) -> None:
+    def _note_error(self, error: KafkaError, partition: Partition) -> None:
         if error.code() == KafkaError._PARTITION_EOF:
             # The last offsets may hold no record (compacted away, transaction markers): the end says so.
-            if span is not None and not self.limits.follow:
-                self._finish(partition, span)
+            if not self.limits.follow:
+                self._finish(partition)
         elif error.code() not in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
             # The client itself reconnects; _check_alive decides when that has taken too long.
             self.cluster.fail(error, f"reading topic {partition[0]} partition {partition[1]}")
 
-    def _finish(self, partition: Partition, span: Span) -> None:
-        span.done = True
-        self.consumer.pause([TopicPartition(*partition)])
+    def _finish(self, partition: Partition) -> None:
+        if partition in self._open:
+            self._open.discard(partition)
+            self.consumer.pause([TopicPartition(*partition)])
 
     def _check_alive(self, quiet_seconds: float) -> None:
         if self.limits.follow:
@@ -186,9 +189,8 @@ class Reading:
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         found = {(each.topic, each.partition): 0 for each in partitions}
         self.plan(found)
-        for span in self.spans.values():
-            # Where the group left off is known only to the client; the end of the partition ends the span.
-            span.done = False
+        # Where the group left off is known only to the client: even an empty span ends when the client says so.
+        self._open = set(found)
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         try:

@@ -184,7 +184,8 @@ class Broker:
     # --- the process ---
 
     def _command(self) -> list[str]:
-        listen = self._bootstrap_servers or self._listen
+        # A restart keeps the port that was picked the first time.
+        listen = self._bootstrap_servers or self._listen if self._listen.endswith(":0") else self._listen
         command = [
             sys.executable,
             "-m",
