@@ -59,6 +59,10 @@ class Normaliser:
         """From now on this id is shown as the name's."""
         self._topic_names[topic_id] = name
 
+    def member_is_known(self, member_id: str) -> None:
+        """Gives a member its number before it appears among others in an order of the broker's own."""
+        self._member(member_id)
+
     def message(self, message: Message, *, ordered: bool = False) -> dict[str, Any]:
         values = {}
         for field in message.SCHEMA.fields:

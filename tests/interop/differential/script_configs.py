@@ -298,7 +298,7 @@ def change_broker_configs(play: Play) -> None:
 
     ask("a dynamic setting", node, (SET, "log.retention.ms", "100000"))
     ask("a dynamic setting for all", "", (SET, "log.retention.ms", "100000"))
-    ask("a setting that is read at the start only", node, (SET, "log.dirs", "elsewhere"))
+    ask("a setting that is read at the start only", node, (SET, "socket.request.max.bytes", "1000000"))
     ask("an unknown setting", node, (SET, "no.such.setting", "1"))
     ask("another broker", "4711", (SET, "log.retention.ms", "100000"))
     ask("no number", "abc", (SET, "log.retention.ms", "100000"))

@@ -92,6 +92,7 @@ def stable_member(play: Play, group: str, instance: str | None = None) -> tuple[
     if joined.error_code == 79:  # MEMBER_ID_REQUIRED
         joined = play.quiet(join(group, joined.member_id, instance=instance), 5)
     assert joined.error_code == 0, joined
+    play.normal.member_is_known(joined.member_id)
     request = sync(
         group, joined.generation_id, joined.member_id, {joined.member_id: b"all"}, instance=instance
     )
@@ -215,6 +216,7 @@ def group_of_two(play: Play) -> None:
     other = play.connect()
     first = other.call(join(group), 5)
     play.note("the second is given an id first", first.error_code)
+    play.normal.member_is_known(first.member_id)
     waiting = other.begin(join(group, first.member_id), 5)
     play.until(lambda: play.quiet(beat(group, generation, member), 4).error_code)
     play.step("heartbeat while the second waits", beat(group, generation, member), 4)

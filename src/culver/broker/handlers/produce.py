@@ -23,7 +23,7 @@ from culver.protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from culver.protocol.records import CODEC_MASK, TRANSACTIONAL_BIT
+from culver.protocol.records import CODEC_MASK, MAGIC, TRANSACTIONAL_BIT
 
 if TYPE_CHECKING:
     from culver.broker.node import Node
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 # Transactional batches and zstd, whose codec number has this bit, are not for every request.
 _UNUSUAL = TRANSACTIONAL_BIT | Codec.ZSTD
 _ZSTD_SINCE_VERSION = 7
+MAGIC_POSITION = 16
 ATTRIBUTES_POSITION = 22  # the low byte of a batch's attributes
 # Errors about which Kafka tells no log start offset.
 _SAYS_NOTHING_OF_THE_LOG = frozenset(
@@ -79,7 +80,7 @@ def handle(node: Node, exchange: Exchange, request: ProduceRequest) -> ProduceRe
                 answers.append(_failed(data.index, ErrorCode.INVALID_RECORD, "no records were sent"))
                 continue
             if len(data.records) > ATTRIBUTES_POSITION and data.records[ATTRIBUTES_POSITION] & _UNUSUAL:
-                code = _unusual_error(data.records[ATTRIBUTES_POSITION], exchange.version)
+                code = _unusual_error(data.records, exchange.version)
                 if code is not ErrorCode.NONE:
                     answers.append(_failed(data.index, code))
                     continue
@@ -157,8 +158,11 @@ def _close_on_error(exchange: Exchange, responses: list[TopicProduceResponse]) -
     return NO_RESPONSE
 
 
-def _unusual_error(attributes: int, version: int) -> ErrorCode:
+def _unusual_error(records: memoryview, version: int) -> ErrorCode:
     """What the request's version or the lack of a transactional id forbids."""
+    if records[MAGIC_POSITION] != MAGIC:
+        return ErrorCode.NONE  # those bits mean something else in older formats, which the log refuses
+    attributes = records[ATTRIBUTES_POSITION]
     if attributes & TRANSACTIONAL_BIT:
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     if version < _ZSTD_SINCE_VERSION and attributes & CODEC_MASK == Codec.ZSTD:
