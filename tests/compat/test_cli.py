@@ -318,6 +318,19 @@ def test_a_group_can_be_moved_and_the_move_be_seen_before(shell: Shell, ladder: 
     assert shell.json("group", "seek", "fresh", "--to", "2", "-t", ladder)[0]["new"] == 2
 
 
+def test_a_group_is_described_although_a_topic_of_it_is_gone(
+    shell: Shell, culver_topic: str, culver_topic_factory: TopicFactory
+) -> None:
+    doomed, group = culver_topic_factory(), f"group-of-{culver_topic}"
+    for topic in (culver_topic, doomed):
+        shell.out("produce", topic, "x")
+        shell.out("consume", topic, "--group", group)
+    shell.out("topic", "delete", doomed, "--yes")
+    (described,) = shell.json("group", "describe", group)
+    assert [row["topic"] for row in described["partitions"]] == [culver_topic]
+    assert [row["topic"] for row in shell.json("group", "seek", group, "--to", "beginning")] == [culver_topic]
+
+
 def test_a_group_in_use_cannot_be_moved_or_deleted(shell: Shell, culver_topic: str) -> None:
     group = f"group-of-{culver_topic}"
     shell.out("produce", culver_topic, "x")

@@ -6,6 +6,7 @@ In one place because that module, typed as it is, does not mark what it exports:
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
     AlterConfigOpType,
+    ClusterMetadata,
     ConfigEntry,
     ConfigResource,
     ConfigSource,
@@ -20,6 +21,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 __all__ = [
     "AdminClient",
     "AlterConfigOpType",
+    "ClusterMetadata",
     "ConfigEntry",
     "ConfigResource",
     "ConfigSource",

@@ -11,7 +11,7 @@ from typing import Any, NoReturn, TypeAlias, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
 
-from culver.cli.admin_types import AdminClient, OffsetSpec, TopicDescription
+from culver.cli.admin_types import AdminClient, ClusterMetadata, OffsetSpec, TopicDescription
 from culver.cli.failure import ExitCode, Failure
 from culver.cli.position import Kind, Position
 from culver.cli.session import Session
@@ -153,8 +153,16 @@ class Cluster:
     # --- questions ---
 
     def topic_names(self) -> list[str]:
+        return sorted(self._metadata().topics)
+
+    def existing_partitions(self) -> set[Partition]:
+        """Every partition of every topic: a group may have committed to some that are gone."""
+        topics = self._metadata().topics
+        return {(name, partition) for name, topic in topics.items() for partition in topic.partitions}
+
+    def _metadata(self) -> ClusterMetadata:
         try:
-            return sorted(self.admin.list_topics(timeout=self.timeout_s).topics)
+            return self.admin.list_topics(timeout=self.timeout_s)
         except KafkaException as error:
             self.fail(error.args[0], "listing topics")
 

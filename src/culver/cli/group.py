@@ -164,7 +164,7 @@ def seek(
     cluster = Cluster(session)
     _require_no_members(cluster, name)
     committed = committed_offsets(cluster, name)
-    chosen = _chosen_partitions(cluster, topics) or sorted(committed)
+    chosen = _chosen_partitions(cluster, topics) or sorted(committed.keys() & cluster.existing_partitions())
     if not chosen:
         raise Failure(
             f"group {name} has committed no offsets",

@@ -64,8 +64,7 @@ def group_lag(cluster: Cluster, description: ConsumerGroupDescription) -> list[P
         for member in description.members
         for assigned in member.assignment.topic_partitions
     }
-    existing = set(cluster.topic_names())
-    partitions = sorted(each for each in committed.keys() | owners.keys() if each[0] in existing)
+    partitions = sorted((committed.keys() | owners.keys()) & cluster.existing_partitions())
     starts, ends = cluster.start_offsets(partitions), cluster.end_offsets(partitions)
     unread = {
         each: max(committed[each], starts[each])
