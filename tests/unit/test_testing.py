@@ -124,7 +124,7 @@ def test_a_failed_test_is_not_hidden_by_its_broker() -> None:
         failing_test()
 
 
-def test_a_broker_dies_with_the_process_that_started_it() -> None:
+def test_a_broker_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
     script = "; ".join(
         [
             "import os, signal",
@@ -133,7 +133,13 @@ def test_a_broker_dies_with_the_process_that_started_it() -> None:
             "os.kill(os.getpid(), signal.SIGKILL)",
         ]
     )
-    parent = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, timeout=60)
+    parent = subprocess.run(
+        [sys.executable, "-c", script],
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        env=os.environ | {"TMPDIR": str(tmp_path)},  # nobody is left to remove the broker's directory
+    )
     assert parent.returncode == -signal.SIGKILL
     try:
         broker = os.pidfd_open(int(parent.stdout))
