@@ -269,6 +269,16 @@ class TestSources:
         config = load(file, environment, num_partitions="3")
         assert (config.num_partitions, config.node_id, config.delete_topic_enable) == (3, 2, False)
 
+    def test_variables_that_kubernetes_makes_of_a_service_are_no_settings(self) -> None:
+        links = {
+            "CULVER_SERVICE_HOST": "10.0.0.1",
+            "CULVER_SERVICE_PORT_KAFKA": "9092",
+            "CULVER_PORT": "tcp://10.0.0.1:9092",
+            "CULVER_PORT_9092_TCP_ADDR": "10.0.0.1",
+            "CULVER_BROKER_PORT_9092_TCP": "tcp://10.0.0.1:9092",
+        }
+        assert load(environment=links).static == {}
+
     def test_names_of_environment_variables(self) -> None:
         assert environment_name("log.retention.ms") == "CULVER_LOG_RETENTION_MS"
         assert environment_name("culver.flush") == "CULVER_FLUSH"

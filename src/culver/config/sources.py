@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 
 from culver.config.broker import BrokerConfig
@@ -11,7 +12,11 @@ from culver.errors import ConfigError
 ENVIRONMENT_PREFIX = "CULVER_"
 
 # Variables that the command line reads for itself.
-NO_SETTINGS = frozenset({"CULVER_BOOTSTRAP", "CULVER_DEBUG", "CULVER_CONFIG"})
+NO_SETTINGS = frozenset({"CULVER_BOOTSTRAP", "CULVER_DEBUG", "CULVER_CONFIG", "CULVER_TEST_BOOTSTRAP"})
+
+# What Kubernetes puts into every container for a service whose name starts with "culver": CULVER_SERVICE_HOST,
+# CULVER_PORT_9092_TCP_ADDR and the like.
+_SERVICE_LINK = re.compile(r"_SERVICE_(HOST|PORT)(_\w+)?$|_PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?$")
 
 # Kafka's second name for the same thing.
 ALIASES = {"broker.id": "node.id"}
@@ -61,6 +66,8 @@ def _from_environment(environment: Mapping[str, str]) -> Iterator[tuple[str, str
             continue
         if not names:
             names = {environment_name(name): name for name in [*BrokerConfig.settings, *ALIASES]}
+        if variable not in names and _SERVICE_LINK.search(variable):
+            continue
         where = f"environment variable {variable}: "
         # An unknown variable goes on under the name it would have, so that the error can say what was meant.
         guess = variable.removeprefix(ENVIRONMENT_PREFIX).lower().replace("_", ".")
