@@ -241,6 +241,55 @@ def test_too_many_waiting_requests_pause_reading_until_some_are_answered(world: 
     assert transport.reading
 
 
+def test_a_client_with_thousands_of_requests_takes_turns_with_others(world: World) -> None:
+    connection, transport = world.connect()
+    world.server.monotonic_ms = map(float, range(0, 1_000_000, 4)).__next__  # a clock that hurries
+    receive(connection, frame(b"a") * 1000)
+    assert 0 < len(world.dispatcher.seen) < 200
+    assert not transport.reading
+    other, other_transport = world.connect()
+    receive(other, frame(b"quick"))
+    assert other_transport.sent.endswith(b":quick]"), "the other client does not wait for the thousand"
+    world.scheduler.run()
+    assert len(world.dispatcher.seen) == 1001
+    assert transport.sent.count(b"[") == 1000
+    assert transport.reading
+
+
+def test_responses_go_out_before_many_of_them_have_come_together(world: World) -> None:
+    connection, transport = world.connect()
+    sent_bytes_at: list[int] = []
+    handle = world.dispatcher.handle
+
+    def watched(*arguments: Any) -> tuple[Exchange, Any]:
+        sent_bytes_at.append(len(transport.sent))
+        return handle(*arguments)
+
+    world.dispatcher.handle = watched  # type: ignore[method-assign]
+    receive(connection, frame(b"x" * 50_000) * 10)
+    unsent = [50_000 * number - sent for number, sent in enumerate(sent_bytes_at)]
+    assert max(unsent) <= 100_000
+
+
+def test_answers_that_wait_for_an_earlier_one_are_bounded(world: World) -> None:
+    connection, transport = world.connect()
+    unsent = bytearray(frame(b"park") + frame(b"x" * 200_000) * 50)
+
+    def send_while_read() -> None:
+        while unsent and transport.reading:
+            receive(connection, bytes(unsent[:50_000]))
+            del unsent[:50_000]
+
+    send_while_read()
+    assert not transport.reading
+    assert len(world.dispatcher.seen) < 10, "no more are taken up until the first is answered"
+    world.dispatcher.parked[0].reply(b"")
+    world.scheduler.run()
+    send_while_read()
+    assert len(world.dispatcher.seen) == 51
+    assert world.server.unsent_bytes == 0
+
+
 def test_partial_requests_together_stay_within_the_budget_and_all_get_through() -> None:
     world = World(request_max_bytes=1 << 20, budget_bytes=2 << 20)
     clients = [(*world.connect(), bytearray(frame(b"x" * (1 << 20)))) for _ in range(20)]

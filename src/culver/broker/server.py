@@ -25,6 +25,13 @@ _JOIN_MAX_BYTES = 64 << 10
 # Requests of one connection that may wait for their answers before it is read no further.
 _PENDING_MAX = 512
 _WRITE_HIGH_WATER_BYTES = 256 << 10
+# A client may send thousands of requests at once. They are handled in turns: responses go out when so many bytes
+# of them have come together, or after so many requests; then, if the turn took long, others come first.
+_SEND_AT_BYTES = 64 << 10
+_SEND_AT_REQUESTS = 32
+_TURN_MAX_MS = 5.0
+# Answers that wait for the answer to an earlier request, per connection: beyond it no more requests are taken up.
+_HELD_MAX_BYTES = 1 << 20
 _SWEEP_INTERVAL_MS = 5_000
 _STALL_MAX_MS = 30_000
 
@@ -74,7 +81,7 @@ class Exchange:
             return
         else:
             self.buffers = self.route.encode_response(self.correlation_id, response)
-        self.connection.answered()
+        self.connection.answered(self)
 
     @property
     def client_host(self) -> str:
@@ -92,6 +99,7 @@ class Connection(asyncio.BufferedProtocol):
         "_buffer",
         "_closed",
         "_end",
+        "_held_bytes",
         "_out",
         "_pending",
         "_processing",
@@ -101,6 +109,7 @@ class Connection(asyncio.BufferedProtocol):
         "_transport",
         "_unsent_bytes",
         "_write_paused",
+        "_yielding",
         "last_active_ms",
         "peer_host",
     )
@@ -115,6 +124,8 @@ class Connection(asyncio.BufferedProtocol):
         self._processing = False
         self._reading_paused = False
         self._write_paused = False
+        self._yielding = False  # its turn was long: others come first, and then it goes on
+        self._held_bytes = 0  # of responses in `_pending`
         self._unsent_bytes = 0
         self._closed = False
         self.peer_host = ""
@@ -132,7 +143,8 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._closed = True
         self._release()
-        self._note_unsent(0)
+        self._held_bytes = 0
+        self._count_unsent()
         self._out.clear()
         for exchange in self._pending:
             exchange.abandoned = True
@@ -168,16 +180,24 @@ class Connection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self._write_paused = True
-        self._note_unsent(self._transport.get_write_buffer_size())
+        self._count_unsent()
 
     def resume_writing(self) -> None:
         self._write_paused = False
-        self._note_unsent(0)
+        self._count_unsent()
         self._continue()
 
-    def _note_unsent(self, size: int) -> None:
+    def _count_unsent(self) -> None:
+        """Keep the sum over all connections right: fetches are cut short while it is too high."""
+        size = self._held_bytes
+        if self._write_paused and not self._closed:
+            size += self._transport.get_write_buffer_size()
         self._server.unsent_bytes += size - self._unsent_bytes
         self._unsent_bytes = size
+
+    def _must_wait(self) -> bool:
+        """No more requests are taken up until the client has taken answers, or earlier ones are there."""
+        return self._write_paused or len(self._pending) >= _PENDING_MAX or self._held_bytes > _HELD_MAX_BYTES
 
     # -- requests in ------------------------------------------------------------------------------------
 
@@ -188,6 +208,8 @@ class Connection(asyncio.BufferedProtocol):
         handle = server.dispatcher.handle
         self._processing = True
         needed = 4
+        out_bytes = requests = 0
+        turn_began_ms: float | None = None
         try:
             while end - start >= 4:
                 (size,) = _SIZE.unpack_from(buffer, start)
@@ -199,20 +221,36 @@ class Connection(asyncio.BufferedProtocol):
                 needed = 4 + size
                 if stop > end:
                     break
-                if self._write_paused or len(self._pending) >= _PENDING_MAX:
+                if self._must_wait():
                     self._pause_reading()
                     break
+                if out_bytes >= _SEND_AT_BYTES or requests >= _SEND_AT_REQUESTS:
+                    out_bytes = requests = 0
+                    self._send()
+                    now_ms = server.monotonic_ms()
+                    if turn_began_ms is None:
+                        turn_began_ms = now_ms
+                    elif now_ms - turn_began_ms > _TURN_MAX_MS:
+                        self._yield_turn()
+                        break
+                    if self._must_wait():
+                        continue
+                requests += 1
                 exchange, response = handle(self, view, start + 4, stop)
                 start = stop
                 needed = 4
                 if response is None:
                     self._pending.append(exchange)
                 elif response is not NO_RESPONSE:
+                    buffers = exchange.route.encode_response(exchange.correlation_id, response)
+                    size = len(buffers[0]) if len(buffers) == 1 else sum(map(len, buffers))
                     if self._pending:
-                        exchange.buffers = exchange.route.encode_response(exchange.correlation_id, response)
+                        exchange.buffers = buffers
                         self._pending.append(exchange)
+                        self._held_bytes += size
                     else:
-                        self._out += exchange.route.encode_response(exchange.correlation_id, response)
+                        self._out += buffers
+                        out_bytes += size
                 if self._closed:
                     break
         except MalformedRequest as error:
@@ -265,17 +303,21 @@ class Connection(asyncio.BufferedProtocol):
             self._reading_paused = True
             self._transport.pause_reading()
 
+    def _yield_turn(self) -> None:
+        self._yielding = True
+        self._pause_reading()
+        self._server.continue_later(self)
+
     def _continue(self) -> None:
-        """Take up requests that were left lying because answers could not go out."""
-        if self._closed or self._processing or not self._reading_paused:
+        """Take up requests that were left lying because answers could not go out, or others came first."""
+        if self._closed or self._processing or not self._reading_paused or self._must_wait():
             return
-        if self._write_paused or len(self._pending) >= _PENDING_MAX:
-            return
+        self._yielding = False
         if self._buffer is not None:
             self._process_kept()
             self._send()
             self._server.after_requests()
-        if self._closed or self._write_paused or len(self._pending) >= _PENDING_MAX:
+        if self._closed or self._yielding or self._must_wait():
             return
         if self._buffer is None or self._end < len(self._buffer):
             self._reading_paused = False
@@ -292,11 +334,14 @@ class Connection(asyncio.BufferedProtocol):
 
     # -- responses out ----------------------------------------------------------------------------------
 
-    def answered(self) -> None:
+    def answered(self, exchange: Exchange) -> None:
         """An exchange of this connection has its response: send what is next in order."""
+        self._held_bytes += sum(map(len, exchange.buffers or ()))
         if self._processing:
             return  # the end of _process sends
         self._send()
+        if self._held_bytes:
+            self._count_unsent()
         if self._reading_paused:
             self._server.continue_later(self)
 
@@ -304,7 +349,9 @@ class Connection(asyncio.BufferedProtocol):
         pending = self._pending
         out = self._out
         while pending and pending[0].buffers is not None:
-            out += pending.popleft().buffers or ()
+            buffers = pending.popleft().buffers or ()
+            self._held_bytes -= sum(map(len, buffers))
+            out += buffers
         if not out:
             return
         self._out = []
@@ -316,6 +363,8 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.write(b"".join(out))
         else:
             self._transport.writelines(out)
+        if self._unsent_bytes or self._write_paused:
+            self._count_unsent()
 
     def close(self) -> None:
         """Close after sending what was already answered."""
@@ -357,7 +406,7 @@ class Server:
         self.connections: set[Connection] = set()
         self.unsent_bytes = 0  # of responses that clients are slow to take
         self.now_ms = 0.0
-        self._monotonic_ms = monotonic_ms
+        self.monotonic_ms = monotonic_ms
         self._scheduler = scheduler
         self._connections_max = config.max_connections
         self._idle_max_ms = config.connections_max_idle_ms
@@ -408,7 +457,7 @@ class Server:
 
     def _sweep(self) -> None:
         """Close the idle, and those that sit on a partial request while others want the memory."""
-        self.now_ms = now_ms = self._monotonic_ms()
+        self.now_ms = now_ms = self.monotonic_ms()
         starved = bool(self._waiting_for_memory)
         for connection in list(self.connections):
             silent_ms = now_ms - connection.last_active_ms

@@ -68,8 +68,6 @@ class _Fetch:
         self._context = context
         self._committed_only = request.isolation_level == READ_COMMITTED
         self._max_bytes = min(request.max_bytes, node.config.fetch_max_bytes)
-        if node.server.unsent_bytes > node.config.queued_max_response_bytes:
-            self._max_bytes = min(self._max_bytes, _MAX_BYTES_WHEN_SHORT)
         self._refusal = _refusal(request)
         self._timer: Timer | None = None
         self._watched: list[Partition] = []
@@ -95,6 +93,8 @@ class _Fetch:
         """What each partition gives now, their bytes, whether one has an error to tell, and what was not in memory."""
         found = []
         left = self._max_bytes
+        if self._node.server.unsent_bytes > self._node.config.queued_max_response_bytes:
+            left = min(left, _MAX_BYTES_WHEN_SHORT)
         size = 0
         urgent = False
         cold: list[ColdRead] = []
