@@ -30,7 +30,7 @@ class InlineScheduler:
         def run() -> None:
             try:
                 result = work()
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001 - handed on, as a thread would
                 done(None, error)
             else:
                 done(result, None)
@@ -65,7 +65,9 @@ def change(store: MetadataStore, scheduler: InlineScheduler, *changes: Change) -
     return error
 
 
-def test_what_was_created_is_there_with_version_zero(store: MetadataStore, scheduler: InlineScheduler) -> None:
+def test_what_was_created_is_there_with_version_zero(
+    store: MetadataStore, scheduler: InlineScheduler
+) -> None:
     assert change(store, scheduler, Create("/a", b"1")) is None
     assert store.load() == {"/a": Entry(b"1", 0)}
 

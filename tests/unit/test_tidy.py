@@ -13,7 +13,9 @@ ROOT = Path(__file__).parents[2]
 LINES_MAX = 500
 BANNED_MODULE_WORDS = {"utils", "util", "helpers", "helper", "common", "misc", "manager"}
 # Spelled in pieces, so that this file does not accuse itself.
-UNFINISHED = re.compile(r"\b(" + "|".join(["TO" + "DO", "FIX" + "ME", "X" + "XX", "NotImplemented" + "Error"]) + r")\b")
+UNFINISHED = re.compile(
+    r"\b(" + "|".join(["TO" + "DO", "FIX" + "ME", "X" + "XX", "NotImplemented" + "Error"]) + r")\b"
+)
 MACHINE_PATH = re.compile(r"(?<![\w.])/(?:work|root|farm|home/\w+)/")
 
 
@@ -81,7 +83,9 @@ def test_core_and_protocol_have_no_door_to_the_outside() -> None:
                     names = [alias.name for alias in node.names]
                 elif isinstance(node, ast.ImportFrom):
                     names = [node.module or ""]
-                elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "open":
+                elif (
+                    isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "open"
+                ):
                     accused.append(f"{name_of(path)}: open()")
                     continue
                 else:

@@ -10,6 +10,7 @@ import random
 import resource
 import signal
 import socket
+import sys
 import uuid
 
 import msgspec
@@ -40,6 +41,7 @@ from culver.scheduler import AsyncioScheduler, Scheduler
 
 _log = get_logger("culver.node")
 
+_SWITCH_INTERVAL_SECONDS = 0.0005
 METADATA_FILE = "metadata.sqlite"
 
 
@@ -239,6 +241,8 @@ def serve(config: BrokerConfig) -> int:
     """Run a broker until SIGTERM or SIGINT; the exit code. OSError when it cannot listen or use its directory."""
     configure_logging(config.log_level, config.log_format)
     _raise_open_files_limit()
+    # A thread that comes back from an fsync must not wait five milliseconds (Python's default) for its turn.
+    sys.setswitchinterval(_SWITCH_INTERVAL_SECONDS)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_serve(config))
 
