@@ -29,9 +29,11 @@ def batch(*values: bytes, timestamp: int = NOW_MS, key: bytes | None = None, **f
     return memoryview(encode_batch(records, **fields))
 
 
-def sequenced(producer_id: int, sequence: int, count: int = 1, epoch: int = 0, **fields: Any) -> memoryview:
+def sequenced(
+    producer_id: int, sequence: int, count: int = 1, epoch: int = 0, padding: int = 0, **fields: Any
+) -> memoryview:
     """A batch of an idempotent producer."""
-    values = [b"%d" % (sequence + index) for index in range(count)]
+    values = [b"%d" % (sequence + index) + bytes(padding) for index in range(count)]
     return batch(*values, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, **fields)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from log_batches import DIRECTORY, LOG_PATH, LogFixture, batch, records_of, sequenced
 
 from culver.errors import ErrorCode, KafkaError
+from culver.log import progress
 from culver.log.batches import HEADER_BYTES
 
 SECOND_SEGMENT = DIRECTORY + "/00000000000000000002.log"
@@ -232,42 +234,60 @@ def test_no_flipped_bit_is_ever_served(position: int, bit: int) -> None:
 
 @given(
     steps=st.lists(
-        st.sampled_from(["append", "append", "append", "flush", "roll", "checkpoint"]), max_size=40
+        st.sampled_from(["append", "append", "append", "flush", "roll", "checkpoint", "crash", "power cut"]),
+        max_size=50,
     ),
     seed=st.integers(0, 1 << 32),
-    power_cut=st.booleans(),
+    save_every=st.sampled_from([1, 300, 1 << 20]),
 )
 def test_after_any_crash_the_log_is_a_prefix_with_everything_flushed(
-    steps: list[str], seed: int, power_cut: bool
+    steps: list[str], seed: int, save_every: int
 ) -> None:
-    fixture = LogFixture(index_interval_bytes=150)
-    fixture.log.flush()
-    checkpoint = None
-    written: list[bytes | None] = []
-    for step in steps:
-        if step == "append":
-            fixture.log.append(sequenced(1, len(written), timestamp=seed), 0)
-            written.append(b"%d" % len(written))
-        elif step == "flush":
-            fixture.log.flush()
-        elif step == "roll" and fixture.log._active.size_bytes:
-            fixture.log.flush()  # a roll asks for one at once; that it is lost is a test of its own
-            fixture.log.roll()
-            fixture.log.flush()
-        elif step == "checkpoint":
-            checkpoint = fixture.log.checkpoint()
-    flushed = fixture.log.flushed_offset
-    fixture.faulty.crash(power_cut=power_cut, seed=seed)
-    fixture.reopen(checkpoint=checkpoint)
-    assert fixture.log.corruption is None
-    values = fixture.values()
-    assert values == written[: len(values)]
-    assert len(values) >= (flushed if power_cut else len(written))
-    # Producer state is that of the batches that are there.
-    if values:
+    with patch.multiple(progress, SAVE_EVERY_BYTES=save_every, REREAD_BYTES=100):
+        fixture = LogFixture(index_interval_bytes=150)
+        fixture.log.flush()
+        checkpoint = None
+        written: list[bytes | None] = []
+        for step in [*steps, "power cut"]:
+            log = fixture.log
+            if step == "append":
+                log.append(sequenced(1, len(written), timestamp=seed + len(written)), len(written) // 4)
+                written.append(b"%d" % len(written))
+            elif step == "flush":
+                log.flush()
+            elif step == "roll" and log._active.size_bytes:
+                log.flush()  # a roll asks for one at once; that it does not come is a test of its own
+                log.roll()
+                log.flush()
+            elif step == "checkpoint":
+                saved = log.progress_file()
+                if saved is not None:
+                    fixture.fs.write_atomic(*saved, sync=False)
+                checkpoint = log.checkpoint()
+            elif step in ("crash", "power cut"):
+                flushed, end = log.flushed_offset, log.end_offset
+                fixture.faulty.crash(power_cut=step == "power cut", seed=seed)
+                log = fixture.reopen(checkpoint=checkpoint)
+                assert log.corruption is None
+                values = fixture.values()
+                assert values == written[: len(values)]
+                assert len(values) >= (flushed if step == "power cut" else end)
+                del written[len(values) :]
+                assert_state_is_that_of_the_batches(fixture, len(values), seed)
+
+
+def assert_state_is_that_of_the_batches(fixture: LogFixture, count: int, seed: int) -> None:
+    log = fixture.log
+    for epoch in range(count // 4 + 2):
+        end = min((epoch + 1) * 4, count)
+        assert log.epoch_end_offset(epoch) == ((epoch, end) if epoch * 4 < count else (-1, -1))
+    for offset in range(count):
+        assert log.offset_for_timestamp(seed + offset) == (offset, seed + offset, offset // 4)
+    if count:
         with pytest.raises(KafkaError):
-            fixture.log.append(sequenced(1, len(values) + 1, timestamp=seed), 0)
-    assert fixture.log.append(sequenced(1, len(values), timestamp=seed), 0).base_offset == len(values)
+            log.append(sequenced(1, count + 1, timestamp=seed), 0)
+        for number in range(max(0, count - 5), count):
+            assert log.append(sequenced(1, number, timestamp=seed), 0).base_offset == number
 
 
 def test_a_kill_between_roll_and_flush_loses_nothing() -> None:
@@ -294,6 +314,61 @@ def test_only_what_is_above_the_recovery_point_is_scanned() -> None:
     }
     assert len(scanned) == 1
     assert fixture.log.end_offset == 20
+
+
+def large(batches: int = 60) -> LogFixture:
+    """Three megabytes, flushed and saved, and a little more that is not."""
+    fixture = LogFixture()
+    for number in range(batches):
+        fixture.log.append(sequenced(1, number, padding=50_000), 0)
+    fixture.log.flush()
+    saved = fixture.log.progress_file()
+    assert saved is not None
+    fixture.fs.write_atomic(*saved, sync=False)
+    return fixture
+
+
+def test_a_large_segment_is_not_read_from_its_start() -> None:
+    fixture = large()
+    checkpoint = fixture.log.checkpoint()
+    fixture.log.append(sequenced(1, 60), 0)
+    fixture.faulty.crash()
+    fixture.faulty.flip_bit(LOG_PATH, 100)  # nobody looks there
+    fixture.reopen(checkpoint=checkpoint)
+    assert fixture.log.corruption is None
+    assert fixture.log.end_offset == 61
+    assert [r.offset for r in records_of(fixture.log, start=1)] == list(range(1, 61))
+    assert fixture.log.append(sequenced(1, 57, padding=50_000), 0).duplicate
+    assert fixture.log.append(sequenced(1, 61), 0).base_offset == 61
+
+
+@pytest.mark.parametrize("damage", ["missing", "torn", "older"])
+def test_without_what_was_saved_of_it_a_segment_is_read_from_its_start(damage: str) -> None:
+    fixture = large()
+    path = LOG_PATH.replace(".log", ".progress")
+    saved = fixture.fs.read(path)
+    if damage == "older":
+        for number in range(60, 90):
+            fixture.log.append(sequenced(1, number, padding=50_000), 0)
+        fixture.log.flush()
+        assert fixture.log.progress_file() is not None
+    checkpoint = fixture.log.checkpoint()
+    if damage == "missing":
+        fixture.fs.remove(path)
+    elif damage == "torn":
+        fixture.fs.write_atomic(path, saved[:-1] + b"x")
+    fixture.faulty.crash()
+    fixture.faulty.flip_bit(LOG_PATH, 100)
+    fixture.reopen(checkpoint=checkpoint)
+    assert "at byte 0: CRC-32C" in assert_refuses_to_serve(fixture)
+
+
+def test_the_end_of_what_was_flushed_is_read_again() -> None:
+    fixture = large()
+    fixture.faulty.flip_bit(LOG_PATH, fixture.log.size_bytes - 200_000)
+    fixture.faulty.crash()
+    fixture.reopen(checkpoint=fixture.log.checkpoint())
+    assert_refuses_to_serve(fixture)
 
 
 def test_leftovers_of_deletions_and_compactions_are_dropped() -> None:

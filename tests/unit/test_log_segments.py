@@ -85,6 +85,7 @@ def test_offset_index_round_trips(steps: list[tuple[int, int]]) -> None:
         position += position_step
         index.append(offset, position)
     loaded = OffsetIndex.from_bytes(index.to_bytes(), position + 1)
+    loaded.verify()
     assert (loaded.offsets, loaded.positions) == (index.offsets, index.positions)
     if steps:
         with pytest.raises(IndexDamaged):
@@ -97,9 +98,12 @@ def test_time_index_keeps_only_entries_that_say_something_new() -> None:
     index = TimeIndex()
     for timestamp, offset in ((10, 1), (10, 2), (9, 3), (12, 4)):
         index.append(timestamp, offset)
-    assert (list(index.timestamps), list(index.offsets)) == ([10, 12], [1, 4])
+    assert [index.entry(number) for number in range(len(index))] == [(10, 1), (12, 4)]
     loaded = TimeIndex.from_bytes(index.to_bytes())
+    loaded.verify()
     assert [loaded.offset_before(timestamp) for timestamp in (9, 10, 11, 12, 13)] == [0, 1, 1, 4, 4]
+    loaded.truncate(4)
+    assert len(loaded) == 1
 
 
 # -- by time --------------------------------------------------------------------------------------------------
@@ -296,3 +300,19 @@ def test_a_log_can_be_restarted_elsewhere() -> None:
     assert fixture.append() == 100
     assert log_files(fixture) == [f"{100:020d}.log"]
     assert fixture.close_and_reopen().end_offset == 101
+
+
+@given(entry=st.integers(0, 30), byte=st.integers(0, 7), bit=st.integers(0, 7), offset=st.integers(0, 199))
+def test_an_index_with_a_wrong_entry_never_misleads_a_read(
+    entry: int, byte: int, bit: int, offset: int
+) -> None:
+    fixture = LogFixture(index_interval_bytes=300)
+    for number in range(200):
+        fixture.append(b"value %d" % number)
+    fixture.log.close()
+    path = f"{DIRECTORY}/{0:020d}.index"
+    position = entry * 8 + byte
+    if position < fixture.fs.size(path):
+        fixture.faulty.flip_bit(path, position, bit)
+    fixture.reopen(clean=True, checkpoint=fixture.log.checkpoint())
+    assert records_of(fixture.log, start=offset, max_bytes=1000)[0].offset == offset

@@ -23,6 +23,7 @@ from culver.log.flush import FlushTask, Unflushed
 from culver.log.limits import LogLimits
 from culver.log.open_files import OpenFiles
 from culver.log.producer_snapshot import encode_snapshot
+from culver.log.progress import SavedProgress
 from culver.log.reading import EMPTY_READ, ColdRead, ReadResult, read_batches
 from culver.log.recovery import Recovered
 from culver.log.segment import NEVER, Segment
@@ -33,7 +34,6 @@ _log = get_logger("culver.log")
 
 _stamp = struct.Struct(">qii").pack_into
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
-_SNAPSHOTS_KEPT = 2
 _TIME_INDEX_ENTRY_BYTES = 12
 
 
@@ -89,6 +89,9 @@ class AppendLog:
         self.start_offset = found.start_offset
         self._end_offset = found.end_offset
         self.flushed_offset = found.flushed_offset
+        # The same as a position in the active segment; 0 when it is in an earlier one.
+        self._flushed_position = found.flushed_position
+        self._progress = SavedProgress()
         # Why the log may not serve, or None.
         self.corruption = found.corruption
         self._unflushed = Unflushed([segment for segment in found.segments.items[:-1] if segment.unsynced])
@@ -279,6 +282,8 @@ class AppendLog:
         self._unflushed.note_new_names(self.directory)
         self._segments.add(segment)
         self._active = segment
+        self._flushed_position = 0
+        self._progress = SavedProgress()
         self._plan_roll()
         if self.on_roll is not None:
             self.on_roll(self)
@@ -349,7 +354,10 @@ class AppendLog:
             self._fail(error if isinstance(error, OSError) else OSError(errno.EIO, str(error)))
             return
         self.flushed_offset = max(self.flushed_offset, min(task.up_to_offset, self._end_offset))
-        while len(self._snapshots) > _SNAPSHOTS_KEPT:
+        if task.active is self._active:
+            self._flushed_position = task.active_bytes
+        # One snapshot of flushed batches is enough; those of later ones may turn out to be ahead of the log.
+        while len(self._snapshots) > 1 and self._snapshots[1] <= self.flushed_offset:
             self._remove_if_there(names.segment_name(self._snapshots.pop(0), names.SNAPSHOT))
 
     def flush(self) -> None:

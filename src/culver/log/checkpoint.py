@@ -33,6 +33,9 @@ class Checkpoint(msgspec.Struct, frozen=True, array_like=True):
     trusted: bool
     # Compaction has been over everything below.
     cleaned_offset: int = 0
+    # Where in the active segment the recovery point is, and a checksum of what is saved of it: see progress.py.
+    flushed_position: int = 0
+    progress_checksum: int = 0
 
 
 class _File(msgspec.Struct):

@@ -18,11 +18,24 @@ class FlushTask:
     change the other files.
     """
 
-    __slots__ = ("_fs", "directories", "files", "rolled", "segments", "side_files", "up_to_offset")
+    __slots__ = (
+        "_fs",
+        "active",
+        "active_bytes",
+        "directories",
+        "files",
+        "rolled",
+        "segments",
+        "side_files",
+        "up_to_offset",
+    )
 
-    def __init__(self, fs: FileSystem, up_to_offset: int) -> None:
+    def __init__(self, fs: FileSystem, active: Segment, up_to_offset: int) -> None:
         self._fs = fs
         self.up_to_offset = up_to_offset
+        # Where the last of it is.
+        self.active = active
+        self.active_bytes = active.size_bytes
         self.segments: list[Segment] = []
         self.files: list[File] = []
         # Directories with new names in them.
@@ -75,7 +88,7 @@ class Unflushed:
             active.unsynced or self.closed_segments or self.directories or self.snapshots or epochs.dirty
         ):
             return None
-        task = FlushTask(fs, end_offset)
+        task = FlushTask(fs, active, end_offset)
         task.rolled = self.closed_segments
         task.segments = [*self.closed_segments, active] if active.unsynced else list(self.closed_segments)
         for segment in task.segments:

@@ -1,8 +1,9 @@
 """The sparse indexes of a segment: where an offset is in the file, and which offset a time is near.
 
-Both are compact arrays in memory and Kafka's own format on disk (big-endian, relative to the segment's base
-offset), so that Kafka's dump tool reads them. They hold no truth: anything doubtful about a file is
-`IndexDamaged`, and the segment is scanned to build the index again.
+Both are compact in memory and Kafka's own format on disk (big-endian, relative to the segment's base offset),
+so that Kafka's dump tool reads them. They hold no truth: anything doubtful about a file is `IndexDamaged`, and
+the segment is scanned to build the index again. Loading one looks at its size and last entry only, because the
+broker's thread must not go through a quarter of a million entries; `verify` looks at all.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 import struct
 import sys
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
+from itertools import pairwise
 from operator import lt
 
 OFFSET_ENTRY_BYTES = 8
@@ -42,15 +44,13 @@ class OffsetIndex:
         self.offsets.append(relative_offset)
         self.positions.append(position)
 
-    def position_before(self, relative_offset: int) -> int:
-        """A batch boundary at or before the batch that holds the offset."""
-        entry = bisect_right(self.offsets, relative_offset)
-        return self.positions[entry - 1] if entry else 0
+    def before(self, relative_offset: int) -> int:
+        """The number of entries whose offset is not above this one: the last of them is the one to start at."""
+        return bisect_right(self.offsets, relative_offset)
 
-    def boundary_before(self, position: int) -> int:
-        """The last indexed batch boundary at or before a file position."""
-        entry = bisect_right(self.positions, position)
-        return self.positions[entry - 1] if entry else 0
+    def before_position(self, position: int) -> int:
+        """The number of entries whose batch begins at or before a file position."""
+        return bisect_right(self.positions, position)
 
     def truncate(self, size_bytes: int) -> None:
         """Forget entries at or beyond a file size."""
@@ -77,59 +77,76 @@ class OffsetIndex:
         index = cls()
         index.offsets = flat[0::2]
         index.positions = flat[1::2]
-        if flat:
-            if not all(map(lt, index.offsets, index.offsets[1:])) or index.offsets[0] < 0:
-                raise IndexDamaged("offsets do not ascend")
-            if not all(map(lt, index.positions, index.positions[1:])) or index.positions[0] < 0:
-                raise IndexDamaged("positions do not ascend")
-            if index.positions[-1] >= segment_bytes:
-                raise IndexDamaged(f"points at {index.positions[-1]} in a file of {segment_bytes} bytes")
+        if flat and (flat[-2] < 0 or not 0 <= flat[-1] < segment_bytes):
+            raise IndexDamaged(
+                f"ends with offset {flat[-2]} at {flat[-1]} in a file of {segment_bytes} bytes"
+            )
         return index
+
+    def verify(self) -> None:
+        """Raise IndexDamaged unless all entries ascend."""
+        if self.offsets and (self.offsets[0] < 0 or self.positions[0] < 0):
+            raise IndexDamaged("begins below zero")
+        if not all(map(lt, self.offsets, self.offsets[1:])):
+            raise IndexDamaged("offsets do not ascend")
+        if not all(map(lt, self.positions, self.positions[1:])):
+            raise IndexDamaged("positions do not ascend")
 
 
 class TimeIndex:
-    """(largest timestamp up to here, last offset of the batch that brought it), ascending in both."""
+    """(largest timestamp up to here, last offset of the batch that brought it), ascending in both.
 
-    __slots__ = ("offsets", "timestamps")
+    Kept as the bytes of its file: it grows with every few batches and is searched once in a while.
+    """
 
-    def __init__(self) -> None:
-        self.timestamps = array("q")
-        self.offsets = array("i")
+    __slots__ = ("_data",)
+
+    def __init__(self, data: bytes = b"") -> None:
+        self._data = bytearray(data)
 
     def __len__(self) -> int:
-        return len(self.timestamps)
+        return len(self._data) // TIME_ENTRY_BYTES
+
+    def entry(self, number: int) -> tuple[int, int]:
+        """(timestamp, relative offset)."""
+        timestamp, offset = _TIME_ENTRY.unpack_from(self._data, number * TIME_ENTRY_BYTES)
+        return timestamp, offset
 
     def append(self, timestamp: int, relative_offset: int) -> None:
         """Add an entry, unless it says nothing new."""
-        if self.timestamps and (timestamp <= self.timestamps[-1] or relative_offset <= self.offsets[-1]):
-            return
-        self.timestamps.append(timestamp)
-        self.offsets.append(relative_offset)
+        if self._data:
+            last_timestamp, last_offset = _TIME_ENTRY.unpack_from(
+                self._data, len(self._data) - TIME_ENTRY_BYTES
+            )
+            if timestamp <= last_timestamp or relative_offset <= last_offset:
+                return
+        self._data += _TIME_ENTRY.pack(timestamp, relative_offset)
 
     def offset_before(self, timestamp: int) -> int:
         """A relative offset at or before the first record with a timestamp above this one."""
-        entry = bisect_right(self.timestamps, timestamp)
-        return self.offsets[entry - 1] if entry else 0
+        found = bisect_right(range(len(self)), timestamp, key=lambda number: self.entry(number)[0])
+        return self.entry(found - 1)[1] if found else 0
 
     def truncate(self, relative_offset: int) -> None:
         """Forget entries at or above a relative offset."""
-        keep = bisect_right(self.offsets, relative_offset - 1)
-        del self.offsets[keep:]
-        del self.timestamps[keep:]
+        keep = bisect_left(range(len(self)), relative_offset, key=lambda number: self.entry(number)[1])
+        del self._data[keep * TIME_ENTRY_BYTES :]
 
     def to_bytes(self) -> bytes:
-        return b"".join(map(_TIME_ENTRY.pack, self.timestamps, self.offsets))
+        return bytes(self._data)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> TimeIndex:
         if len(data) % TIME_ENTRY_BYTES:
             raise IndexDamaged(f"{len(data)} bytes is not a whole number of entries")
-        index = cls()
-        for timestamp, offset in _TIME_ENTRY.iter_unpack(data):
-            index.timestamps.append(timestamp)
-            index.offsets.append(offset)
-        if not all(map(lt, index.timestamps, index.timestamps[1:])):
-            raise IndexDamaged("timestamps do not ascend")
-        if not all(map(lt, index.offsets, index.offsets[1:])):
-            raise IndexDamaged("offsets do not ascend")
+        index = cls(data)
+        if data and min(index.entry(len(index) - 1)) < 0:
+            raise IndexDamaged(f"ends with {index.entry(len(index) - 1)}")
         return index
+
+    def verify(self) -> None:
+        """Raise IndexDamaged unless all entries ascend."""
+        entries = list(_TIME_ENTRY.iter_unpack(self._data))
+        for earlier, later in pairwise(entries):
+            if earlier[0] >= later[0] or earlier[1] >= later[1]:
+                raise IndexDamaged(f"{later} does not ascend after {earlier}")

@@ -211,6 +211,7 @@ def _inspect_indexes(
     if fs.exists(path):
         try:
             index = OffsetIndex.from_bytes(fs.read(path), fs.size(log_path))
+            index.verify()
         except IndexDamaged as damage:
             yield Finding(path, 0, f"{damage}; it will be rebuilt", True)
         else:
@@ -223,7 +224,7 @@ def _inspect_indexes(
     path = f"{directory}/{names.segment_name(base_offset, names.TIME_INDEX)}"
     if fs.exists(path):
         try:
-            TimeIndex.from_bytes(fs.read(path))
+            TimeIndex.from_bytes(fs.read(path)).verify()
         except IndexDamaged as damage:
             yield Finding(path, 0, f"{damage}; it will be rebuilt", True)
 

@@ -29,11 +29,11 @@ class LeaderEpochs:
         return list(zip(self._epochs, self._starts, strict=True))
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Say that `epoch` begins at `start_offset`, unless it has begun before.
+        """Say that a batch at `start_offset` was written in `epoch`.
 
         Entries that contradict it (a later epoch, or a later start) are of a history that was overwritten.
         """
-        if epoch < 0 or (self._epochs and self._epochs[-1] == epoch and self._starts[-1] <= start_offset):
+        if epoch < 0 or self.epoch_at(start_offset) == epoch:
             return
         while self._epochs and (self._epochs[-1] >= epoch or self._starts[-1] >= start_offset):
             self._epochs.pop()

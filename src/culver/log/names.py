@@ -18,6 +18,7 @@ SNAPSHOT = ".snapshot"
 DELETED = ".deleted"
 CLEANED = ".cleaned"
 SWAP = ".swap"
+PROGRESS = ".progress"
 TEMPORARY = ".new"
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 OFFSET_DIGITS = 20

@@ -21,6 +21,7 @@ from culver.log.limits import LogLimits
 from culver.log.open_files import OpenFiles
 from culver.log.producer_snapshot import encode_snapshot
 from culver.log.producer_state import Producer
+from culver.log.progress import SavedProgress
 from culver.log.reading import ColdRead, ReadResult
 from culver.log.recovery import Recovery, empty_log
 from culver.log.retention import segments_to_delete
@@ -243,6 +244,7 @@ class PartitionLog(AppendLog):
         # A checkpoint on disk that promises more than there will be would make the next start see a loss.
         if self.flushed_offset > offset:
             self.flushed_offset = offset
+            self._flushed_position = 0
             if self.before_truncation is not None:
                 self.before_truncation(self)
 
@@ -327,7 +329,15 @@ class PartitionLog(AppendLog):
             producers=len(self._producers),
             trusted=self.corruption is None and self.failed is None,
             cleaned_offset=self._cleaned_offset,
+            flushed_position=self._flushed_position,
+            progress_checksum=self._progress.checksum,
         )
+
+    def progress_file(self) -> tuple[str, bytes] | None:
+        """(path, content) of what should be on disk before the next `checkpoint` is; mostly None."""
+        if self.failed is not None or self.corruption is not None or self._closed:
+            return None
+        return self._progress.file(self._active, self._epochs, self._producers, self._end_offset)
 
     def close(self) -> None:
         """Sync everything, so that the next start need not read it. A failed log is only closed."""
@@ -345,6 +355,9 @@ class PartitionLog(AppendLog):
         if active.offset_index is not None and active.size_bytes > self._index_interval_bytes:
             active.finish_time_index()
             active.save_indexes(self._fs)
+        if self._progress.checksum:
+            self._progress = SavedProgress()
+            self._remove_if_there(names.segment_name(active.base_offset, names.PROGRESS))
         self.flush()
 
     def abandon(self) -> None:

@@ -126,13 +126,11 @@ class ProducerStates:
         batches = producer.batches
         if len(batches) == REMEMBERED_BATCHES:
             del batches[0]
+        last_sequence = (first_sequence + count - 1) & MAX_SEQUENCE
+        last_offset = first_offset + count - 1
         batches.append(
-            StoredBatch(
-                first_sequence,
-                (first_sequence + count - 1) & MAX_SEQUENCE,
-                first_offset,
-                first_offset + count - 1,
-                timestamp_ms,
+            tuple.__new__(
+                StoredBatch, (first_sequence, last_sequence, first_offset, last_offset, timestamp_ms)
             )
         )
         producer.last_timestamp_ms = timestamp_ms

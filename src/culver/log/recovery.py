@@ -24,6 +24,7 @@ from culver.log.limits import LogLimits
 from culver.log.open_files import OpenFiles
 from culver.log.producer_snapshot import SnapshotDamaged, decode_snapshot
 from culver.log.producer_state import ProducerStates
+from culver.log.progress import Resumed, resume
 from culver.log.replacement import finish_replacements
 from culver.log.segment import Segment, SegmentList
 from culver.logging import get_logger
@@ -41,6 +42,8 @@ class Recovered:
     end_offset: int = 0
     # Everything below is known to be on disk.
     flushed_offset: int = 0
+    # The same as a position in the last segment; 0 when it is in an earlier one.
+    flushed_position: int = 0
     epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
     # Offsets of the producer snapshots on disk, ascending.
     snapshots: list[int] = field(default_factory=list)
@@ -66,6 +69,7 @@ class Recovery:
         self._interval = config.index_interval_bytes
         self._compacted = "compact" in config.cleanup_policy
         self._now_ms = now_ms
+        self._checkpoint: Checkpoint | None = None
         self._found = Recovered(SegmentList(), ProducerStates(limits.producers_max))
 
     def run(self, *, clean: bool, checkpoint: Checkpoint | None) -> Recovered:
@@ -79,6 +83,7 @@ class Recovery:
         epochs_known = self._load_epochs(listing)
         if clean and checkpoint is not None and checkpoint.trusted and self._take_over(checkpoint):
             return found
+        self._checkpoint = checkpoint
         self._scan(checkpoint.recovery_point if checkpoint is not None else 0, epochs_known)
         return self._found
 
@@ -143,6 +148,7 @@ class Recovery:
             active.start_empty()
         found.end_offset = checkpoint.end_offset
         found.flushed_offset = checkpoint.recovery_point
+        found.flushed_position = active.size_bytes if found.flushed_offset == found.end_offset else 0
         return True
 
     # -- after a crash ---------------------------------------------------------------------------------------
@@ -152,13 +158,18 @@ class Recovery:
         segments = found.segments.items
         found.end_offset = segments[-1].base_offset
         checked_from = self._first_to_check(recovery_point)
-        snapshot_offset = self._load_latest_snapshot()
+        resumed = self._resume()
+        if resumed is not None:
+            epochs_known = True
+            snapshot_offset = resumed.end_offset
+        else:
+            snapshot_offset = self._load_latest_snapshot()
         for at in range(len(segments)):
             segment_end = found.segments.end_offset_of(at, snapshot_offset + 1)
             check = at >= checked_from
             if not check and epochs_known and segment_end <= snapshot_offset:
                 continue
-            if not self._scan_segment(at, snapshot_offset, recovery_point, check=check):
+            if not self._scan_segment(at, snapshot_offset, recovery_point, resumed, check=check):
                 break
         if found.corruption is None and found.end_offset < recovery_point:
             self._corrupt(
@@ -170,8 +181,9 @@ class Recovery:
             found.epochs.truncate_from_end(found.end_offset)
             self._drop_later_snapshots()
             if snapshot_offset > found.end_offset:
-                # The state was loaded from a snapshot of batches that are gone: once more with an older one.
+                # The state that was loaded speaks of batches that are gone: once more with an older one.
                 found.producers = ProducerStates(self._limits.producers_max)
+                self._checkpoint = None
                 self._scan(recovery_point, epochs_known)
 
     def _first_to_check(self, recovery_point: int) -> int:
@@ -182,13 +194,20 @@ class Recovery:
             at += 1
         return at
 
-    def _scan_segment(self, at: int, snapshot_offset: int, recovery_point: int, *, check: bool) -> bool:
+    def _scan_segment(
+        self, at: int, snapshot_offset: int, recovery_point: int, resumed: Resumed | None, *, check: bool
+    ) -> bool:
         """False when the log ends in this segment although others follow."""
         found = self._found
         segment = found.segments.items[at]
         size_bytes = segment.size_bytes
-        segment.start_empty()
-        segment.size_bytes = 0
+        position, base_offset = 0, segment.base_offset
+        if resumed is not None and segment is found.segments.active:
+            position, base_offset = resumed.position, resumed.base_offset
+            size_bytes = self._fs.size(segment.path)
+        else:
+            segment.start_empty()
+            segment.size_bytes = 0
         if size_bytes == 0:
             found.end_offset = max(found.end_offset, segment.base_offset)
             return True
@@ -196,7 +215,7 @@ class Recovery:
         # Compaction leaves gaps behind it, but it never touches the last segment.
         contiguous = at == len(found.segments) - 1 and not self._compacted
         expected = Expectation(segment.base_offset, contiguous=contiguous, check_crc=check)
-        walk = BatchWalk(file, 0, size_bytes, segment.base_offset, expected)
+        walk = BatchWalk(file, position, size_bytes, base_offset, expected)
         for batch in walk:
             self._replay(segment, batch, snapshot_offset)
         found.end_offset = walk.next_offset
@@ -206,7 +225,25 @@ class Recovery:
         elif walk.fault is not None:
             self._judge_fault(at, walk.fault, size_bytes, walk.next_offset, recovery_point)
         segment.close_file()
+        if segment is not found.segments.active:
+            segment.finish_time_index()
         return walk.fault is None or not check
+
+    def _resume(self) -> Resumed | None:
+        """Take over what was saved of the last segment, if it can be believed."""
+        if self._checkpoint is None:
+            return None
+        resumed = resume(
+            self._fs,
+            self._found.segments.active,
+            self._checkpoint,
+            self._limits.producers_max,
+            self._now_ms,
+        )
+        if resumed is not None:
+            self._found.epochs = resumed.epochs
+            self._found.producers = resumed.producers
+        return resumed
 
     def _replay(self, segment: Segment, batch: StoredBatchView, snapshot_offset: int) -> None:
         position, header, data = batch

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
+from culver.errors import ErrorCode, KafkaError
 from culver.filesystem import File, FileSystem
 from culver.log import names
-from culver.log.batches import LENGTH_OVERHEAD_BYTES, STEP, STEP_BYTES, BatchWalk, Expectation
+from culver.log.batches import (
+    HEADER_BYTES,
+    LENGTH_OVERHEAD_BYTES,
+    STEP,
+    STEP_BYTES,
+    BatchWalk,
+    Expectation,
+)
 from culver.log.indexes import IndexDamaged, OffsetIndex, TimeIndex
 from culver.log.open_files import OpenFiles
 from culver.logging import get_logger
@@ -150,33 +158,34 @@ class Segment:
         return self.offset_index, self.time_index
 
     def _load_indexes(self) -> None:
+        stem = self.path.removesuffix(names.LOG)
         try:
-            stem = self.path.removesuffix(names.LOG)
-            offset_index = OffsetIndex.from_bytes(self._fs.read(stem + names.OFFSET_INDEX), self.size_bytes)
-            time_index = TimeIndex.from_bytes(self._fs.read(stem + names.TIME_INDEX))
-            self._check_last_entry(offset_index)
+            self.offset_index = OffsetIndex.from_bytes(
+                self._fs.read(stem + names.OFFSET_INDEX), self.size_bytes
+            )
+            self.time_index = TimeIndex.from_bytes(self._fs.read(stem + names.TIME_INDEX))
         except FileNotFoundError:
             self.rebuild_indexes()
         except IndexDamaged as damage:
-            _log.warning("index damaged, rebuilding it", segment=self.path, damage=str(damage))
-            self.rebuild_indexes()
+            self._damaged(str(damage))
         else:
-            self.offset_index = offset_index
-            self.time_index = time_index
-            if time_index.timestamps and time_index.timestamps[-1] >= self.max_timestamp_ms:
-                self.max_timestamp_ms = time_index.timestamps[-1]
-                self.max_timestamp_offset = self.base_offset + time_index.offsets[-1]
+            if self.size_bytes and not len(self.time_index):
+                # The files are not synced: a power cut can leave one empty, and an empty time index would
+                # hide the segment from every look-up by time and from retention.
+                self._damaged("the time index is empty")
+            else:
+                self._take_last_timestamp(self.time_index)
 
-    def _check_last_entry(self, index: OffsetIndex) -> None:
-        # Cheap proof that index and log belong together: the last entry names a real batch.
-        if not index.offsets:
-            return
-        header = self.open_file().pread(STEP_BYTES, index.positions[-1])
-        if len(header) == STEP_BYTES:
-            base_offset, _, last_delta = STEP.unpack(header)
-            if base_offset + last_delta - self.base_offset == index.offsets[-1]:
-                return
-        raise IndexDamaged(f"no batch at {index.positions[-1]} ends at offset {index.offsets[-1]}")
+    def _damaged(self, damage: str) -> None:
+        _log.warning("index damaged, rebuilding it", segment=self.path, damage=damage)
+        self.rebuild_indexes()
+
+    def _take_last_timestamp(self, time_index: TimeIndex) -> None:
+        if len(time_index):
+            timestamp, relative_offset = time_index.entry(len(time_index) - 1)
+            if timestamp > self.max_timestamp_ms:
+                self.max_timestamp_ms = timestamp
+                self.max_timestamp_offset = self.base_offset + relative_offset
 
     def rebuild_indexes(self, interval: int = 4096) -> None:
         """Read every batch header again. CRCs are recovery's matter; a walk stops where batches stop."""
@@ -239,8 +248,15 @@ class Segment:
         index = self.offset_index
         if index is None:
             index, _ = self.indexes()
-        position = index.position_before(offset - self.base_offset)
         size = self.size_bytes
+        entry = index.before(offset - self.base_offset)
+        position = 0
+        if entry:
+            # The entry is believed because the batch it names is looked at: it must end at the entry's offset.
+            position = index.positions[entry - 1]
+            if not 0 <= position < size:
+                self._damaged(f"points at {position} in a file of {size} bytes")
+                return self.position_of(offset, wait)
         file = self.file
         if file is None:
             file = self._files.open(self)
@@ -254,13 +270,24 @@ class Segment:
             at = 0
             while at <= last:
                 base_offset, length, last_delta = unpack(chunk, at)
-                if base_offset + last_delta >= offset:
+                last_offset = base_offset + last_delta
+                if entry:
+                    if last_offset - self.base_offset != index.offsets[entry - 1]:
+                        self._damaged(f"the batch at {position} ends at offset {last_offset}")
+                        return self.position_of(offset, wait)
+                    entry = 0
+                if last_offset >= offset:
                     return position + at
+                if length < HEADER_BYTES - LENGTH_OVERHEAD_BYTES:
+                    raise self._unreadable(position + at)
                 at += length + LENGTH_OVERHEAD_BYTES
             if at == 0:
-                break
+                raise self._unreadable(position)
             position += at
         return size
+
+    def _unreadable(self, position: int) -> KafkaError:
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.path} is damaged at byte {position}")
 
     def remember(self, offset: int, position: int) -> None:
         """Hot. The next read will likely be at `offset`, whose batch begins at `position`."""
@@ -271,17 +298,24 @@ class Segment:
 
     def remember_end(self, data: bytes | bytearray, position: int) -> None:
         """Hot. Remember where the next fetch begins after `data`, which may end in the middle of a batch."""
-        index = self.offset_index
-        end = position + len(data)
-        boundary = index.boundary_before(end - 1) if index is not None else 0
-        at = boundary - position if boundary > position else 0
         size = len(data)
-        next_offset = -1
+        at = 0
         unpack = STEP.unpack_from
+        index = self.offset_index
+        if index is not None:
+            # Begin at the last indexed batch whose header is inside.
+            entry = index.before_position(position + size - STEP_BYTES)
+            indexed = index.positions[entry - 1] - position if entry else 0
+            if 0 < indexed <= size - STEP_BYTES:
+                at = indexed
+                base_offset, _, last_delta = unpack(data, at)
+                if base_offset + last_delta - self.base_offset != index.offsets[entry - 1]:
+                    return
+        next_offset = -1
         while at + STEP_BYTES <= size:
             base_offset, length, last_delta = unpack(data, at)
             after = at + length + LENGTH_OVERHEAD_BYTES
-            if after > size:
+            if after > size or length < 0:
                 if next_offset < 0:
                     next_offset = base_offset
                 break

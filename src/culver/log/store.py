@@ -9,6 +9,7 @@ topic-0/ ...        one directory per partition
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Iterator
 
@@ -35,16 +36,22 @@ class DataDirectoryLocked(Exception):
 
 
 class CheckpointTask:
-    """A checkpoint of all logs, to be written on any thread."""
+    """A checkpoint of all logs, to be written on any thread, after the files that it vouches for."""
 
-    __slots__ = ("_content", "_fs", "_path")
+    __slots__ = ("_content", "_files", "_fs", "_path")
 
-    def __init__(self, fs: FileSystem, path: str, content: bytes) -> None:
+    def __init__(self, fs: FileSystem, path: str, content: bytes, files: list[tuple[str, bytes]]) -> None:
         self._fs = fs
         self._path = path
         self._content = content
+        self._files = files
 
     def run(self) -> None:
+        """Raises OSError when the checkpoint cannot be written: the one before it still holds."""
+        for path, content in self._files:
+            # Its partition may have been deleted meanwhile.
+            with contextlib.suppress(FileNotFoundError):
+                self._fs.write_atomic(path, content, sync=False)
         self._fs.write_atomic(self._path, self._content)
 
 
@@ -226,12 +233,13 @@ class LogStore:
 
     def begin_checkpoint(self) -> CheckpointTask:
         """Write down how far the logs are flushed: recovery after a crash reads only what came later."""
+        files = [file for log in self.logs.values() if (file := log.progress_file()) is not None]
         checkpoints: dict[str, Checkpoint] = {
             names.partition_directory(topic, partition): log.checkpoint()
             for (topic, partition), log in self.logs.items()
         }
         self._checkpointed = set(checkpoints)
-        return CheckpointTask(self._fs, self._path(CHECKPOINT_FILE), encode_checkpoints(checkpoints))
+        return CheckpointTask(self._fs, self._path(CHECKPOINT_FILE), encode_checkpoints(checkpoints), files)
 
     def _write_checkpoint(self) -> None:
         self.begin_checkpoint().run()
