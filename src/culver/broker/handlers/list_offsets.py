@@ -59,6 +59,9 @@ def handle(node: Node, exchange: Exchange, request: ListOffsetsRequest) -> ListO
                 answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 continue
             answer.error_code = partition.epoch_error(asked.current_leader_epoch)
+            if partition.log.corruption is not None:
+                # What its files say is not to be believed, not even where they end.
+                answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
             if answer.error_code:
                 continue
             if not _by_position(partition, asked.timestamp, exchange.version, answer):
