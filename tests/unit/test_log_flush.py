@@ -152,3 +152,16 @@ def test_a_log_closed_while_it_is_flushed_takes_no_harm() -> None:
     with pytest.raises(KafkaError) as caught:
         fixture.log.append(batch(), 0)
     assert caught.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_a_clean_close_does_not_rely_on_a_flush_that_nobody_finished() -> None:
+    fixture = LogFixture(segment_bytes=200)
+    for number in range(7):
+        fixture.append(b"value %d" % number)
+    task = fixture.log.begin_flush()
+    assert task is not None
+    fixture.log.close()  # the flush never ran
+    assert fixture.log.checkpoint().recovery_point == 7
+    fixture.faulty.crash(power_cut=True, seed=3)
+    fixture.reopen(clean=True, checkpoint=fixture.log.checkpoint())
+    assert fixture.values() == [b"value %d" % number for number in range(7)]

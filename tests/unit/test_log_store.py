@@ -202,3 +202,16 @@ def test_few_files_are_open_however_many_segments_there_are(tmp_path: Path) -> N
 )
 def test_names_of_partition_directories(name: str, expected: tuple[str, int] | None) -> None:
     assert parse_partition_directory(name) == expected
+
+
+def test_a_store_of_many_logs_closes_on_several_threads(tmp_path: Path) -> None:
+    fs = OsFileSystem()
+    store = LogStore.open(fs, ManualClock(NOW_MS), str(tmp_path), lambda _: CONFIG)
+    for partition in range(30):
+        store.create("orders", partition, CONFIG).append(batch(b"%d" % partition), 0)
+    store.close(threads=4)
+    store = LogStore.open(fs, ManualClock(NOW_MS), str(tmp_path), lambda _: CONFIG)
+    assert store.was_clean
+    assert [records_of(store.logs["orders", n])[0].value for n in range(30)] == [b"%d" % n for n in range(30)]
+    assert all(log.flushed_offset == 1 for log in store)
+    store.close(threads=4)

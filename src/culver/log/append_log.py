@@ -345,9 +345,10 @@ class AppendLog:
 
     def finish_flush(self, task: FlushTask, error: BaseException | None) -> None:
         """Take note of how a flush went."""
-        self._flush_running = None
         for segment in task.segments:
             segment.unpin()
+        if self._flush_running is task:
+            self._flush_running = None
         if self._closed:
             return
         if error is not None:

@@ -105,3 +105,10 @@ class Unflushed:
         self.directories = []
         self.snapshots = []
         return task
+
+    def give_back(self, task: FlushTask) -> None:
+        """What a flush that nobody will finish had taken: it is not known how far it got."""
+        self.closed_segments = task.rolled + self.closed_segments
+        self.directories = list({*task.directories, *self.directories})
+        for segment in task.segments:
+            segment.unsynced = True

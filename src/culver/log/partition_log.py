@@ -219,8 +219,14 @@ class PartitionLog(AppendLog):
                 self._remove_if_there(names.segment_name(segment.base_offset, suffix))
             segment.close_file()
             # What is left is read again: indexes, epochs and producers then are those of the batches.
+            start_offset = self.start_offset
+            self.start_offset = self._segments.items[0].base_offset
             recovery = Recovery(self._fs, self._files, self.directory, self.config, self._limits, now_ms)
             self._adopt(recovery.run(clean=False, checkpoint=self.checkpoint()))
+            self.start_offset = min(start_offset, self._end_offset)
+            # Or a power cut would bring the tail back.
+            self._active.unsynced = True
+            self._unflushed.note_new_names(self.directory)
         except OSError as error:
             raise self._fail(error) from error
 
@@ -349,6 +355,9 @@ class PartitionLog(AppendLog):
         self.abandon()
 
     def _save_all(self) -> None:
+        if self._flush_running is not None:
+            self._unflushed.give_back(self._flush_running)
+            self._flush_running = None
         if self._producers.producers and self._end_offset not in self._snapshots:
             self._unflushed.snapshots.append((self._end_offset, encode_snapshot(self._producers)))
         active = self._active

@@ -85,7 +85,25 @@ class Recovery:
             return found
         self._checkpoint = checkpoint
         self._scan(checkpoint.recovery_point if checkpoint is not None else 0, epochs_known)
-        return self._found
+        if found.corruption is None and found.end_offset < found.start_offset:
+            self._begin_at_start()
+        return found
+
+    def _begin_at_start(self) -> None:
+        """All that is left lies before the log's start, so it counts as deleted: go on empty at the start.
+
+        So it is when records were deleted and a crash took those after them, which had not been flushed.
+        """
+        found = self._found
+        for segment in list(found.segments.items):
+            found.segments.remove(segment)
+            self._fs.remove(segment.path)
+        segment = self._segment(found.start_offset)
+        segment.open_file(create=True)
+        segment.start_empty()
+        found.segments.add(segment)
+        found.end_offset = found.flushed_offset = found.start_offset
+        found.epochs.clear()
 
     # -- what is there ---------------------------------------------------------------------------------------
 
@@ -165,6 +183,8 @@ class Recovery:
         else:
             snapshot_offset = self._load_latest_snapshot()
         for at in range(len(segments)):
+            if at == len(segments):
+                break  # the last ones have been dropped
             segment_end = found.segments.end_offset_of(at, snapshot_offset + 1)
             check = at >= checked_from
             if not check and epochs_known and segment_end <= snapshot_offset:
@@ -209,7 +229,8 @@ class Recovery:
             segment.start_empty()
             segment.size_bytes = 0
         if size_bytes == 0:
-            found.end_offset = max(found.end_offset, segment.base_offset)
+            found.end_offset = segment.base_offset
+            self._judge_gap(at, segment.base_offset)
             return True
         file = segment.open_file()
         # Compaction leaves gaps behind it, but it never touches the last segment.
@@ -224,6 +245,8 @@ class Recovery:
             segment.size_bytes = size_bytes  # read for its producers only; a fault in it is not looked for
         elif walk.fault is not None:
             self._judge_fault(at, walk.fault, size_bytes, walk.next_offset, recovery_point)
+        else:
+            self._judge_gap(at, walk.next_offset)
         segment.close_file()
         if segment is not found.segments.active:
             segment.finish_time_index()
@@ -288,9 +311,21 @@ class Recovery:
             end_offset=next_offset,
         )
         segment.open_file().truncate(fault.position)
-        for follower in later:
-            self._fs.remove(follower.path)
-            self._found.segments.remove(follower)
+        self._drop(later)
+
+    def _judge_gap(self, at: int, next_offset: int) -> None:
+        """Empty segments that begin beyond the end: a truncation was cut short before it removed them."""
+        later = self._found.segments.items[at + 1 :]
+        if self._compacted or not later or later[0].base_offset == next_offset:
+            return
+        if not any(segment.size_bytes for segment in later):
+            _log.warning("dropped empty segments beyond the log's end", log=self._directory, end=next_offset)
+            self._drop(later)
+
+    def _drop(self, segments: list[Segment]) -> None:
+        for segment in segments:
+            self._fs.remove(segment.path)
+            self._found.segments.remove(segment)
 
     def _corrupt(self, explanation: str) -> None:
         _log.error("log is corrupt and will not serve", log=self._directory, explanation=explanation)

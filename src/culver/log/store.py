@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 from culver.clock import Clock
 from culver.config import TopicConfig
@@ -245,8 +246,14 @@ class LogStore:
         self.begin_checkpoint().run()
         self._outdated.clear()
 
-    def close(self) -> None:
-        """Close every log and leave the mark of a clean stop. Logs that failed are marked as not trusted."""
+    def close(self, *, threads: int = 1) -> None:
+        """Close every log and leave the mark of a clean stop. Logs that failed are marked as not trusted.
+
+        With more threads the syncs run side by side and share the filesystem's commits, which matters for a
+        thousand logs with unsynced data.
+        """
+        if threads > 1:
+            self._flush_all(threads)
         for log in self.logs.values():
             log.close()
         try:
@@ -255,6 +262,13 @@ class LogStore:
         except OSError as error:
             _log.error("could not leave a clean data directory", directory=self.directory, error=str(error))
         self._lock.release()
+
+    def _flush_all(self, threads: int) -> None:
+        tasks = [(log, task) for log in self.logs.values() if (task := log.begin_flush()) is not None]
+        with ThreadPoolExecutor(threads, thread_name_prefix="culver-close") as pool:
+            futures = [pool.submit(task.run) for _, task in tasks]
+        for (log, task), future in zip(tasks, futures, strict=True):
+            log.finish_flush(task, future.exception())
 
     def _path(self, name: str) -> str:
         return f"{self.directory}/{name}"
