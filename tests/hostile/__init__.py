@@ -1,0 +1,1 @@
+"""Hostile clients: whatever bytes they send, the broker lives, stays small, and serves the others."""
