@@ -24,7 +24,7 @@ _log = get_logger("culver.server")
 _JOIN_MAX_BYTES = 64 << 10
 # Requests of one connection that may wait for their answers before it is read no further.
 _PENDING_MAX = 512
-_WRITE_HIGH_WATER_BYTES = 256 << 10
+_WRITE_HIGH_WATER_BYTES = 4 << 20
 # A client may send thousands of requests at once. They are handled in turns: responses go out when so many bytes
 # of them have come together, or after so many requests; then, if the turn took long, others come first.
 _SEND_AT_BYTES = 64 << 10
