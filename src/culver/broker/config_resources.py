@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from culver.broker.controller import Outcome, each
 from culver.config.alter import Alteration, alter_broker, alter_topic
@@ -14,20 +14,10 @@ from culver.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from culver.broker.node import Node
+    from culver.broker.server import Exchange
 
 TOPIC = 2
 BROKER = 4
-
-
-def refuse_repeated(resources: Iterable[tuple[int, str]]) -> Callable[[int, str], None]:
-    """A check that raises for a resource that a request names more than once: which change is meant?"""
-    times_named = Counter(resources)
-
-    def check(kind: int, name: str) -> None:
-        if times_named[kind, name] > 1:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name!r} is named more than once in the request")
-
-    return check
 
 
 def topic_named(node: Node, name: str) -> TopicImage:
@@ -67,29 +57,40 @@ def alteration(
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"resources of type {kind} have no settings here")
 
 
-def alter_all(
-    checks: Sequence[Callable[[], Callable[[Outcome], None]]],
-    done: Callable[[list[KafkaError | None]], object],
+def alter(
+    node: Node,
+    exchange: Exchange,
+    request: Any,
+    changes_of: Callable[[Any], list[Alteration]],
+    answer: Callable[[list[tuple[Any, KafkaError | None]]], object],
     *,
-    validate_only: bool,
+    replace: bool,
 ) -> None:
-    """Check every resource, change those that pass unless told only to check, and report on each."""
-    outcomes: list[KafkaError | None] = [None] * len(checks)
+    """Check every resource, change those that pass unless told only to check, and answer for each."""
+    times_named = Counter((asked.resource_type, asked.resource_name) for asked in request.resources)
+    outcomes: list[KafkaError | None] = [None] * len(request.resources)
     starts: list[Callable[[Outcome], None]] = []
     positions: list[int] = []
-    for position, check in enumerate(checks):
+    for position, asked in enumerate(request.resources):
         try:
-            start = check()
+            if times_named[asked.resource_type, asked.resource_name] > 1:
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST, f"{asked.resource_name!r} is named more than once in the request"
+                )
+            start = alteration(
+                node, asked.resource_type, asked.resource_name, changes_of(asked), replace=replace
+            )
         except KafkaError as error:
             outcomes[position] = error
             continue
-        if not validate_only:
+        if not request.validate_only:
             starts.append(start)
             positions.append(position)
 
     def changed(results: list[KafkaError | None]) -> None:
         for position, result in zip(positions, results, strict=True):
             outcomes[position] = result
-        done(outcomes)
+        exchange.reply(answer(list(zip(request.resources, outcomes, strict=True))))
 
-    each(starts, changed)
+    # Not before the request has been put in its place among those of its connection.
+    node.scheduler.call_soon(lambda: each(starts, changed))

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING
 
-from culver.broker.config_resources import alter_all, alteration, refuse_repeated
-from culver.broker.controller import Outcome
+from culver.broker.config_resources import alter
 from culver.config.alter import Alteration
 from culver.errors import KafkaError
 from culver.protocol.messages.incremental_alter_configs import (
@@ -23,27 +20,24 @@ if TYPE_CHECKING:
 
 
 def handle(node: Node, exchange: Exchange, request: IncrementalAlterConfigsRequest) -> None:
-    def done(outcomes: list[KafkaError | None]) -> None:
-        responses = [_answer(asked, error) for asked, error in zip(request.resources, outcomes, strict=True)]
-        exchange.reply(IncrementalAlterConfigsResponse(responses=responses))
-
-    only_once = refuse_repeated((asked.resource_type, asked.resource_name) for asked in request.resources)
-    checks = [partial(_check, node, only_once, asked) for asked in request.resources]
-    node.scheduler.call_soon(lambda: alter_all(checks, done, validate_only=request.validate_only))
+    alter(node, exchange, request, _changes, _answer, replace=False)
 
 
-def _check(
-    node: Node, only_once: Callable[[int, str], None], asked: AlterConfigsResource
-) -> Callable[[Outcome], None]:
-    only_once(asked.resource_type, asked.resource_name)
-    changes = [Alteration(config.name, config.config_operation, config.value) for config in asked.configs]
-    return alteration(node, asked.resource_type, asked.resource_name, changes, replace=False)
+def _changes(asked: AlterConfigsResource) -> list[Alteration]:
+    return [Alteration(config.name, config.config_operation, config.value) for config in asked.configs]
 
 
-def _answer(asked: AlterConfigsResource, error: KafkaError | None) -> AlterConfigsResourceResponse:
-    return AlterConfigsResourceResponse(
-        error_code=0 if error is None else error.code,
-        error_message=None if error is None else error.message,
-        resource_type=asked.resource_type,
-        resource_name=asked.resource_name,
+def _answer(
+    outcomes: list[tuple[AlterConfigsResource, KafkaError | None]],
+) -> IncrementalAlterConfigsResponse:
+    return IncrementalAlterConfigsResponse(
+        responses=[
+            AlterConfigsResourceResponse(
+                error_code=0 if error is None else error.code,
+                error_message=None if error is None else error.message,
+                resource_type=asked.resource_type,
+                resource_name=asked.resource_name,
+            )
+            for asked, error in outcomes
+        ]
     )
