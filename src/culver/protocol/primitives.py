@@ -17,8 +17,9 @@ ZERO_UUID = bytes(16)
 STRING_LENGTH_MAX = 0x7FFF
 
 # Elements in all the arrays of one message together. An element of a few bytes on the wire becomes an object
-# of a hundred, so that the largest frame allowed could otherwise take gigabytes to decode.
-ELEMENTS_MAX = 1 << 20
+# of a hundred, so that the largest frame allowed could otherwise take gigabytes to decode. And every element is
+# work during which nobody else is served: as many as these take about half a second at worst.
+ELEMENTS_MAX = 1 << 16
 
 
 def uvarint(value: int) -> bytes:
