@@ -18,6 +18,7 @@ from kafka.errors import UnknownTopicOrPartitionError
 from real_clients import CLIENTS, Sent
 
 import kafka
+from culver.testing import Broker
 
 PRODUCER = CLIENTS["confluent-kafka"]
 
@@ -249,3 +250,18 @@ def test_describing_a_name_does_not_create_it(
     assert described["error_code"] == UnknownTopicOrPartitionError.errno
     assert refusal_of(admin.describe_topics(TopicCollection([group]))[group]) == "UNKNOWN_TOPIC_OR_PART"
     assert group not in admin.list_topics(timeout=20).topics
+
+
+def test_a_broker_that_may_not_create_does_not() -> None:
+    with Broker(config={"auto.create.topics.enable": False}) as broker:
+        # The client waits this long for a topic that may be on its way.
+        settings = {"bootstrap.servers": broker.bootstrap_servers, "topic.metadata.propagation.max.ms": 100}
+        outcomes: list[Any] = []
+        with confluent_kafka.Producer(settings) as producer:
+            producer.produce(
+                "nobody-made-it", b"v", on_delivery=lambda error, _message: outcomes.append(error)
+            )
+            assert producer.flush(20) == 0
+        assert [error.code() for error in outcomes] == [confluent_kafka.KafkaError._UNKNOWN_TOPIC]
+        with AdminClient({"bootstrap.servers": broker.bootstrap_servers}) as admin:
+            assert admin.list_topics(timeout=20).topics == {}

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 
+import aiokafka
 import pytest
 from confluent_kafka import KafkaException, Producer
 from kafka.errors import MessageSizeTooLargeError
 from real_clients import CLIENTS, CODECS, CREATE_TIME, LOG_APPEND_TIME, Client, Sent, missing_codec
+
+import kafka
 
 CLIENT_NAMES = list(CLIENTS)
 HOUR_MS = 3_600_000
@@ -165,3 +169,34 @@ def test_partitions_are_logs_of_their_own(
             mine = [record for record in found if record.partition == partition]
             assert [record.offset for record in mine] == list(range(20))
             assert [record.value for record in mine] == [b"%d" % n for n in range(partition, 140, 7)]
+
+
+def test_the_same_key_goes_to_the_same_partition_from_every_client(
+    bootstrap: str, new_topic: Callable[..., str]
+) -> None:
+    """All count the same partitions and use the same hash, murmur2 (confluent-kafka when told to)."""
+    topic = new_topic(5)
+    keys = [b"key %d" % number for number in range(50)]
+    with Producer({"bootstrap.servers": bootstrap, "partitioner": "murmur2_random"}) as producer:
+        for key in keys:
+            producer.produce(topic, b"confluent-kafka", key)
+        assert producer.flush(20) == 0
+    sender = kafka.KafkaProducer(bootstrap_servers=bootstrap)
+    try:
+        for key in keys:
+            sender.send(topic, b"kafka-python", key)
+        sender.flush(timeout=20)
+    finally:
+        sender.close()
+
+    async def with_aiokafka() -> None:
+        async with aiokafka.AIOKafkaProducer(bootstrap_servers=bootstrap) as producer:
+            for future in [await producer.send(topic, b"aiokafka", key) for key in keys]:
+                await future
+
+    asyncio.run(with_aiokafka())
+    places: dict[bytes | None, set[int]] = {}
+    for record in CLIENTS["confluent-kafka"].consume(bootstrap, topic, 150, partitions=range(5)):
+        places.setdefault(record.key, set()).add(record.partition)
+    assert all(len(partitions) == 1 for partitions in places.values())
+    assert set().union(*places.values()) == set(range(5))
