@@ -28,7 +28,7 @@ PARTITIONS = "/partitions/"
 BROKER_CONFIG = "/config/brokers/"
 CLUSTER = "/cluster"
 
-PARTITIONS_MAX = 10_000  # of one topic, in one request: a typing error must not make a million directories
+PARTITIONS_MAX = 9_999  # made by one request, as in Kafka: a typing error must not make a million directories
 
 
 class TopicEntry(msgspec.Struct, frozen=True):
@@ -116,7 +116,7 @@ class Controller:
 
         def stored(error: BaseException | None) -> None:
             if isinstance(error, Conflict):
-                done(KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists."))
+                done(KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"a topic {topic.name} already exists"))
             elif error is not None:
                 done(_store_failed(error))
             else:
@@ -128,11 +128,12 @@ class Controller:
         """Raise when no topic of this name can be made."""
         validate_topic_name(name)
         if name in self.image.topics:
-            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"a topic {name} already exists")
         other = self.image.colliding_topic(name)
         if other is not None:
             raise KafkaError(
-                ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}"
+                ErrorCode.INVALID_TOPIC_EXCEPTION,
+                f"{name} and the topic {other} differ only by '.' and '_', which metrics cannot tell apart",
             )
 
     def delete_topic(self, name: str, done: Outcome) -> None:
@@ -164,7 +165,7 @@ class Controller:
             if isinstance(error, Conflict) or current is None:
                 done(
                     KafkaError(
-                        ErrorCode.REASSIGNMENT_IN_PROGRESS, f"Topic '{name}' is being changed by another."
+                        ErrorCode.REASSIGNMENT_IN_PROGRESS, f"someone else is changing the topic {name}"
                     )
                 )
             elif error is not None:

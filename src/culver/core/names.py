@@ -26,14 +26,14 @@ def validate_topic_name(name: str) -> None:
     if is_valid_topic_name(name):
         return
     if not name:
-        reason = "the empty string is not allowed"
+        reason = "it is empty"
     elif name in (".", ".."):
-        reason = "'.' or '..' is not allowed"
+        reason = "'.' and '..' are directories"
     elif len(name) > MAX_NAME_LENGTH:
-        reason = f"the length of '{name}' is longer than the max allowed length {MAX_NAME_LENGTH}"
+        reason = f"it has {len(name)} characters, {MAX_NAME_LENGTH} at most are allowed"
     else:
-        reason = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
-    raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {reason}")
+        reason = f"only ASCII letters, digits, '.', '_' and '-' are allowed, not {name!r}"
+    raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"that cannot be a topic's name: {reason}")
 
 
 def collision_key(name: str) -> str:

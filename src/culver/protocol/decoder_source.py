@@ -15,6 +15,7 @@ from culver.errors import MalformedRequest
 from culver.protocol.fields import FIXED_BYTES, FIXED_CODES, Field
 from culver.protocol.primitives import (
     ELEMENTS_MAX,
+    ELEMENTS_MAX_OF_ANSWERS,
     STRING_LENGTH_MAX,
     finish_uvarint,
     read_uvarint,
@@ -39,6 +40,8 @@ class _DecoderWriter(SourceWriter):
     def __init__(self, message: type[Message], version: int) -> None:
         super().__init__(message, version)
         self._run: list[tuple[str, str, int]] = []
+        is_request = message.__name__.endswith("Request")
+        self._elements_max = ELEMENTS_MAX if is_request else ELEMENTS_MAX_OF_ANSWERS
         self.constants.update(
             MalformedRequest=MalformedRequest,
             StructError=struct.error,
@@ -53,7 +56,7 @@ class _DecoderWriter(SourceWriter):
             with self.block("try:"):
                 self.line("end = len(b)")
                 if any(field.kind == "array" for field in self.message.SCHEMA.fields):
-                    self.line(f"elements_left = {ELEMENTS_MAX}")
+                    self.line(f"elements_left = {self._elements_max}")
                 result = self._message(self.message, "")
                 self.line(f"return {result}, p")
             with self.block("except (IndexError, StructError, UnicodeDecodeError) as error:"):
@@ -183,7 +186,7 @@ class _DecoderWriter(SourceWriter):
                 self._refuse("more elements than what remains can hold", path)
             self.line(f"elements_left -= {length}")
             with self.block("if elements_left < 0:"):
-                self._refuse(f"more than {ELEMENTS_MAX} elements", path)
+                self._refuse(f"more than {self._elements_max} elements", path)
             if isinstance(of, Field) and of.kind in FIXED_CODES:
                 # A struct format with a count in it: the elements are read by one call.
                 code = FIXED_CODES[of.kind]

@@ -16,10 +16,12 @@ ZERO_UUID = bytes(16)
 # Kafka refuses strings that an int16 length could not hold, in the compact encoding as well.
 STRING_LENGTH_MAX = 0x7FFF
 
-# Elements in all the arrays of one message together. An element of a few bytes on the wire becomes an object
+# Elements in all the arrays of one request together. An element of a few bytes on the wire becomes an object
 # of a hundred, so that the largest frame allowed could otherwise take gigabytes to decode. And every element is
 # work during which nobody else is served: as many as these take about half a second at worst.
 ELEMENTS_MAX = 1 << 16
+# Whatever else is decoded, such as answers, comes from someone who was asked for it.
+ELEMENTS_MAX_OF_ANSWERS = 1 << 22
 
 
 def uvarint(value: int) -> bytes:

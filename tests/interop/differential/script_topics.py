@@ -67,6 +67,11 @@ def create_topics(play: Play) -> None:
     for partitions in (0, -2, -2147483648):
         play.step(f"{partitions} partitions", create(topic("create.bad", partitions)), 7)
     play.step("a million partitions", create(topic("create.bad", 1_000_000), validate_only=True), 7)
+    half = [topic(f"create.half.{number}", 5001) for number in (1, 2)]
+    play.step("too many partitions in all", create(*half, validate_only=True), 7)
+    play.step("too many and a bad name", create(*half, topic("bad name"), validate_only=True), 7)
+    most = [topic(f"create.most.{number}", 5000) for number in (1, 2)]
+    play.step("as many partitions as may be", create(*most, validate_only=True), 7)
     for replicas in (0, -2, 2, 32767):
         play.step(f"{replicas} replicas", create(topic("create.bad", 1, replicas)), 7)
     play.step("timeout 0", create(topic("create.timeout.0"), timeout_ms=0), 7)

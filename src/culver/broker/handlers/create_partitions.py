@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 def handle(
     node: Node, exchange: Exchange, request: CreatePartitionsRequest
 ) -> CreatePartitionsResponse | None:
+    new_partitions = sum(
+        max(0, topic.count - len(node.image.topics[topic.name].partitions))
+        for topic in request.topics
+        if topic.name in node.image.topics
+    )
     twice = {name for name, count in Counter(topic.name for topic in request.topics).items() if count > 1}
     results: dict[str, CreatePartitionsTopicResult] = {}
     starts = []
@@ -34,7 +39,8 @@ def handle(
         result = results[asked.name] = CreatePartitionsTopicResult(name=asked.name)
         try:
             if asked.name in twice:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "the topic is named more than once")
+            check_count(new_partitions)
             _check(node, asked)
         except KafkaError as error:
             result.error_code, result.error_message = error.code, error.message
@@ -63,13 +69,12 @@ def _check(node: Node, asked: CreatePartitionsTopic) -> None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     current = len(topic.partitions)
     if asked.count == current:
-        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {current} partition(s).")
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"{asked.name} has {current} partition(s) as it is")
     if asked.count < current:
         raise KafkaError(
             ErrorCode.INVALID_PARTITIONS,
-            f"The topic {asked.name} currently has {current} partition(s); {asked.count} would not be an increase.",
+            f"{asked.name} has {current} partition(s); their number can grow, not shrink to {asked.count}",
         )
-    check_count(asked.count)
     if asked.assignments is not None:
         if len(asked.assignments) != asked.count - current:
             raise KafkaError(

@@ -27,37 +27,41 @@ if TYPE_CHECKING:
 
 
 def handle(node: Node, exchange: Exchange, request: CreateTopicsRequest) -> CreateTopicsResponse | None:
-    twice = {name for name, count in Counter(topic.name for topic in request.topics).items() if count > 1}
-    results: list[CreatableTopicResult] = []
+    times_named = Counter(topic.name for topic in request.topics)
+    partitions = sum(_partitions_wanted(node, topic) for topic in request.topics)
+    results: dict[str, CreatableTopicResult] = {}
     starts = []
-    started: list[CreatableTopicResult] = []
+    started: list[str] = []
     for asked in request.topics:
-        if asked.name in twice:
-            if all(result.name != asked.name for result in results):
-                error = KafkaError(ErrorCode.INVALID_REQUEST, "the topic is named more than once")
-                results.append(_failed(asked.name, error))
-            continue
         try:
+            check_count(partitions)
+            if times_named[asked.name] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "the topic is named more than once")
             topic = plan(node, asked)
         except KafkaError as error:
-            results.append(_failed(asked.name, error))
+            results[asked.name] = _failed(asked.name, error)
             continue
-        result = _made(node, topic)
-        results.append(result)
+        results[asked.name] = _made(node, topic)
         if not request.validate_only:
-            started.append(result)
+            started.append(asked.name)
             starts.append(lambda done, topic=topic: node.controller.create_topic(topic, done))
 
     def made(outcomes: list[KafkaError | None]) -> None:
-        for result, error in zip(started, outcomes, strict=True):
+        for name, error in zip(started, outcomes, strict=True):
             if error is not None:
-                results[results.index(result)] = _failed(result.name, error)
-        exchange.reply(CreateTopicsResponse(topics=results))
+                results[name] = _failed(name, error)
+        exchange.reply(CreateTopicsResponse(topics=list(results.values())))
 
     if not starts:
-        return CreateTopicsResponse(topics=results)
+        return CreateTopicsResponse(topics=list(results.values()))
     each(starts, made)
     return None
+
+
+def _partitions_wanted(node: Node, asked: CreatableTopic) -> int:
+    if asked.assignments:
+        return len(asked.assignments)
+    return node.config.num_partitions if asked.num_partitions == -1 else max(asked.num_partitions, 0)
 
 
 def plan(node: Node, asked: CreatableTopic) -> NewTopic:
@@ -88,15 +92,16 @@ def plan(node: Node, asked: CreatableTopic) -> NewTopic:
                 ErrorCode.INVALID_REPLICATION_FACTOR,
                 f"replication factor {factor} asked for, but only {len(node.image.brokers)} broker(s) are registered",
             )
-    check_count(count)
     config = checked_topic_overrides(node.config, {setting.name: setting.value for setting in asked.configs})
     return NewTopic(asked.name, uuid.uuid4().bytes, count, config)
 
 
 def check_count(count: int) -> None:
+    """Raise when a request would make too many partitions, all its topics together."""
     if count > PARTITIONS_MAX:
         raise KafkaError(
-            ErrorCode.POLICY_VIOLATION, f"{count} partitions asked for; one topic may have {PARTITIONS_MAX}"
+            ErrorCode.POLICY_VIOLATION,
+            f"{count} partitions asked for; one request makes {PARTITIONS_MAX} at most",
         )
 
 

@@ -10,7 +10,7 @@ import uuid
 from functools import partial
 from typing import TYPE_CHECKING
 
-from culver.broker.controller import NewTopic, Outcome, each, is_internal
+from culver.broker.controller import PARTITIONS_MAX, NewTopic, Outcome, each, is_internal
 from culver.core import authorized_operations
 from culver.core.image import TopicImage
 from culver.core.names import GROUP_OFFSETS_TOPIC
@@ -53,7 +53,9 @@ def handle(node: Node, exchange: Exchange, request: MetadataRequest) -> Metadata
             errors[name] = error.code
             continue
         may = request.allow_auto_topic_creation or exchange.version < 4
-        if may and node.config.auto_create_topics_enable:
+        if len(makeable) * node.config.num_partitions > PARTITIONS_MAX:
+            errors[name] = ErrorCode.POLICY_VIOLATION
+        elif may and node.config.auto_create_topics_enable:
             makeable.append(name)
         else:
             errors[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
