@@ -262,6 +262,6 @@ def test_a_broker_that_may_not_create_does_not() -> None:
                 "nobody-made-it", b"v", on_delivery=lambda error, _message: outcomes.append(error)
             )
             assert producer.flush(20) == 0
-        assert [error.code() for error in outcomes] == [confluent_kafka.KafkaError._UNKNOWN_TOPIC]
+        assert [error.code() for error in outcomes] == [confluent_kafka.KafkaError.UNKNOWN_TOPIC_OR_PART]
         with AdminClient({"bootstrap.servers": broker.bootstrap_servers}) as admin:
             assert admin.list_topics(timeout=20).topics == {}
