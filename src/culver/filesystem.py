@@ -35,7 +35,7 @@ class File(Protocol):
         ...
 
     def pread_cached(self, size: int, position: int) -> bytes | bytearray | None:
-        """As pread, but None instead of waiting when the bytes are not in the page cache."""
+        """As pread, but never waiting for the disk: what is in the page cache of it, None when nothing is."""
         ...
 
     def load(self, size: int, position: int) -> None:
@@ -168,13 +168,11 @@ class OsFile:
         except OSError:
             # The filesystem has no NOWAIT reads (some overlay and network ones): wait instead.
             return self.pread(size, position)
-        if got == size:
-            return buffer
-        # Short: the end of the file, or the end of what is cached.
-        if position + got >= os.fstat(self._descriptor).st_size:
+        if got != size:  # the end of the file, or the end of what is cached
             del buffer[got:]
-            return buffer
-        return None
+            if not got and position < os.fstat(self._descriptor).st_size:
+                return None
+        return buffer
 
     def load(self, size: int, position: int) -> None:
         os.posix_fadvise(self._descriptor, position, size + _AHEAD_BYTES, os.POSIX_FADV_WILLNEED)

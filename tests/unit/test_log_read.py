@@ -94,6 +94,28 @@ def test_a_cold_search_for_the_offset_does_not_wait_either(ten: LogFixture) -> N
     assert offsets(read(ten, 7, wait=True))[0] == 6
 
 
+def test_what_is_cached_of_the_bytes_wanted_is_returned(ten: LogFixture) -> None:
+    size = len(batch(b"0", b"second"))
+    for cached_bytes in range(10 * size + 1):
+        ten.faulty.chill(cached_bytes)
+        result = ten.log.read(0, 1 << 20, 20)
+        if cached_bytes < size:
+            assert isinstance(result, ColdRead)
+        else:
+            assert isinstance(result, ReadResult)
+            assert result.size == cached_bytes
+        ten.faulty.chill(cached_bytes)
+        cold = ten.log.read(7, 1 << 20, 20)
+        if cached_bytes >= 4 * size:
+            assert isinstance(cold, ReadResult)
+            assert offsets(bytes(cold.buffers[0]))[0] == 6
+        else:
+            assert isinstance(cold, ColdRead)
+            cold.load()
+            assert offsets(read(ten, 7))[0] == 6
+    assert [r.offset for r in records_of(ten.log)] == list(range(20))
+
+
 def test_a_segment_deleted_while_it_is_loaded_is_no_error(ten: LogFixture) -> None:
     ten.faulty.chill()
     cold = ten.log.read(0, 1 << 20, 20)

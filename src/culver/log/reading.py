@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from culver.filesystem import FileSystem
-from culver.log.batches import HEADER_BYTES, LENGTH_OVERHEAD_BYTES, STEP
+from culver.log.batches import HEADER_BYTES, LENGTH_OVERHEAD_BYTES, STEP, STEP_BYTES
 from culver.log.segment import NotCached, Segment, SegmentList
 
 
@@ -74,20 +74,25 @@ def read_batches(
         data = file.pread(size, position) if wait else file.pread_cached(size, position)
         if data is None:
             return ColdRead(fs, segment.path, position, size)
-        if position + size == limit:
+        got = len(data)
+        if got == size and position + size == limit:
             # The next fetch begins where this one ends.
             segment.remember(up_to_offset if up_to_offset < segment_end else segment_end, limit)
             return ReadResult([data], size)
+        if got < STEP_BYTES:
+            return ColdRead(fs, segment.path, position, size)
         first_size: int = STEP.unpack_from(data)[1] + LENGTH_OVERHEAD_BYTES
-        if first_size > size or size > max_bytes:
+        if first_size > got or got > max_bytes:
+            if first_size <= size <= max_bytes:
+                return ColdRead(fs, segment.path, position, size)  # only a part of it was cached
             if not at_least_one:
                 return EMPTY_READ
             size = first_size
             data = file.pread(size, position) if wait else file.pread_cached(size, position)
-            if data is None:
+            if data is None or len(data) < size:
                 return ColdRead(fs, segment.path, position, size)
         segment.remember_end(data, position)
-        return ReadResult([data], size)
+        return ReadResult([data], len(data))
     except NotCached as cold:
         return ColdRead(fs, cold.path, cold.position, cold.size_bytes)
 

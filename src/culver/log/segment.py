@@ -282,6 +282,8 @@ class Segment:
                     raise self._unreadable(position + at)
                 at += length + LENGTH_OVERHEAD_BYTES
             if at == 0:
+                if len(chunk) < want:
+                    raise NotCached(self.path, position, want)
                 raise self._unreadable(position)
             position += at
         return size

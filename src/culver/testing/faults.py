@@ -68,7 +68,10 @@ class FaultyFile:
 
     def pread_cached(self, size: int, position: int) -> bytes | bytearray | None:
         self._check_open()
-        return bytes(self._node.data[position : position + size]) if self._node.cached else None
+        cached_bytes = len(self._node.data) if self._node.cached else self._fs.cached_bytes
+        if position >= cached_bytes and position < len(self._node.data):
+            return None
+        return bytes(self._node.data[position : min(position + size, cached_bytes)])
 
     def load(self, size: int, position: int) -> None:
         self.pread(size, position)
@@ -115,6 +118,8 @@ class FaultyFileSystem:
         # How much all files together may hold, or None.
         self.space_bytes: int | None = None
         self.now_ms = 0
+        # Of a file that is not in the page cache: how much of its start is.
+        self.cached_bytes = 0
         # Every operation so far as (operation, path), for tests about the order of things.
         self.history: list[tuple[str, str]] = []
 
@@ -176,8 +181,9 @@ class FaultyFileSystem:
         node.data[position] ^= 1 << bit
         node.durable = bytes(node.data)
 
-    def chill(self) -> None:
-        """Drop the page cache: cached reads find nothing until the file has been read."""
+    def chill(self, cached_bytes: int = 0) -> None:
+        """Drop the page cache but for the start of each file, until the file is read."""
+        self.cached_bytes = cached_bytes
         for node in self._live.values():
             node.cached = False
 
