@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from copy import copy
 from typing import Any
 
 from culver.protocol.apis import APIS, Api
@@ -99,3 +101,44 @@ def _value(field: Field, version: int, topic: str) -> Any:
     if field.kind in ("string", "bytes"):
         return "hostile" if field.kind == "string" else b"hostile"
     return {"bool": False, "uuid": bytes(16)}.get(field.kind, 0)
+
+
+def swollen_requests(api: Api, version: int, elements: int) -> Iterator[Any]:
+    """The sensible request with so many elements in all: in its outermost array, and in its innermost."""
+    for depth in (0, -1):
+        request = sensible_request(api, version)
+        arrays = _arrays(request)
+        if not arrays:
+            return
+        holder, name = arrays[depth]
+        first = getattr(holder, name)[0]
+        count = (elements - len(arrays)) // (1 + len(_arrays(first)) if isinstance(first, Message) else 1)
+        setattr(holder, name, [_variant(first, number) for number in range(count)])
+        yield request
+
+
+def _arrays(message: Message) -> list[tuple[Message, str]]:
+    """Each array that has an element, with the message that holds it, outermost first."""
+    found: list[tuple[Message, str]] = []
+    for field in message.SCHEMA.fields:
+        value = getattr(message, field.name)
+        if isinstance(value, list) and value:
+            found.append((message, field.name))
+            if isinstance(value[0], Message):
+                found += _arrays(value[0])
+    return found
+
+
+def _variant(element: Any, number: int) -> Any:
+    """An element like this one, but another: brokers drop those that are the same."""
+    if isinstance(element, str):
+        return f"n{number}"
+    if isinstance(element, int):
+        return number
+    variant = copy(element)
+    for name in ("name", "topic", "resource_name", "member_id", "partition_index", "partition", "index"):
+        value = getattr(variant, name, None)
+        if value is not None:
+            setattr(variant, name, _variant(value, number))
+            break
+    return variant

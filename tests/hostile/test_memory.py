@@ -14,9 +14,13 @@ import pytest
 from crc32c import crc32c
 
 from culver.errors import ErrorCode
+from culver.protocol.apis import APIS, Api
 from culver.protocol.compression import XERIAL_HEADER, Codec
+from culver.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from culver.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from culver.protocol.messages.metadata import MetadataRequest
+from culver.protocol.primitives import ELEMENTS_MAX
+from hostile.sensible_requests import swollen_requests
 from hostile.victim import (
     COMPACTED,
     MIB,
@@ -30,6 +34,8 @@ from hostile.victim import (
 from raw_connection import RawConnection, encode_request, framed
 
 ANNOUNCED = 90 * MIB
+# From the next version on they have topic ids, of which none is known.
+LAST_VERSION_WITH_NAMES = {"Produce": 12, "Fetch": 12, "OffsetCommit": 9, "OffsetFetch": 9, "DeleteTopics": 5}
 
 
 @contextlib.contextmanager
@@ -106,16 +112,16 @@ def test_answers_that_nobody_reads_do_not_pile_up(victim: Victim, request_: obje
         for _ in range(4):
             connection.call(produce_request(PREY, record_batch(b"y" * 900_000)), 9)
     payload = framed(encode_request(request_, 9))  # type: ignore[arg-type]
-    with connections(victim, 4) as opened, victim.others_are_served(), victim.grows_by_less_than(60 * MIB):
+    with connections(victim, 3) as opened, victim.others_are_served(), victim.grows_by_less_than(60 * MIB):
         for connection in opened:
-            send_without_reading(connection, payload * (16 * MIB // len(payload)))
+            send_without_reading(connection, payload * (4 * MIB // len(payload)))
 
 
 def test_answers_behind_a_long_poll_do_not_pile_up(victim: Victim) -> None:
     """The first request waits for a minute; a thousand behind it could be answered at once."""
     long_poll = framed(encode_request(fetch_request(COMPACTED, 0, max_wait_ms=60_000), 11))
     behind = framed(encode_request(fetch_request(PREY, 0, max_bytes=50 * MIB), 11))
-    with connections(victim, 4) as opened, victim.others_are_served(), victim.grows_by_less_than(60 * MIB):
+    with connections(victim, 3) as opened, victim.others_are_served(), victim.grows_by_less_than(60 * MIB):
         for connection in opened:
             send_without_reading(connection, long_poll + behind * (8 * MIB // len(behind)))
 
@@ -134,6 +140,31 @@ def test_consumers_that_stop_reading_share_a_bounded_memory() -> None:
             for connection in opened:
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
                 connection.sendall(payload)
+
+
+@pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.name)
+def test_as_many_elements_as_a_request_may_have_hold_nobody_up(victim: Victim, api: Api) -> None:
+    version = LAST_VERSION_WITH_NAMES.get(api.name, api.max_version)
+    with victim.others_are_served(), victim.grows_by_less_than(100 * MIB):
+        for request in swollen_requests(api, version, ELEMENTS_MAX):
+            with RawConnection(victim.address) as connection:
+                connection.send(framed(encode_request(request, version)))
+                assert connection.receive_frame()
+
+
+def test_more_elements_than_that_are_refused(victim: Victim) -> None:
+    for request in swollen_requests(APIS[3], 9, ELEMENTS_MAX + 10):
+        with RawConnection(victim.address) as connection:
+            connection.send(framed(encode_request(request, 9)))
+            assert connection.is_closed_by_peer()
+
+
+def test_topics_named_twice_many_times_over_hold_nobody_up(victim: Victim) -> None:
+    names = [f"twice-{number // 2}" for number in range(30_000)]
+    topics = [CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in names]
+    with victim.others_are_served(), RawConnection(victim.address) as connection:
+        answer = connection.call(CreateTopicsRequest(topics=topics), 7)
+    assert {topic.error_code for topic in answer.topics} == {ErrorCode.POLICY_VIOLATION}
 
 
 # --- compressed batches that unpack to far more than they are ---
