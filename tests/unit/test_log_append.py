@@ -214,6 +214,15 @@ def test_the_topic_decides_how_batches_are_compressed(setting: str, stored: Code
     assert fixture.reopen().end_offset == 2
 
 
+def test_the_topic_decides_how_hard_the_broker_compresses() -> None:
+    sizes = []
+    for level in (1, 9):
+        fixture = LogFixture(compression_type="gzip", compression_gzip_level=level)
+        fixture.append(b" ".join(b"%d" % (number * number) for number in range(3000)))
+        sizes.append(fixture.log.size_bytes)
+    assert sizes[0] > sizes[1]
+
+
 def test_a_transactional_batch_is_stored_as_it_is() -> None:
     fixture = LogFixture()
     fixture.log.append(sequenced(5, 0, is_transactional=True), 0)

@@ -373,7 +373,14 @@ def test_the_end_of_what_was_flushed_is_read_again() -> None:
 
 def test_leftovers_of_deletions_and_compactions_are_dropped() -> None:
     fixture = filled()
-    leftovers = ["00000000000000000000.log.cleaned", "00000000000000000007.log.deleted", "x.snapshot.new"]
+    leftovers = [
+        "00000000000000000000.log.cleaned",
+        "00000000000000000007.log.deleted",
+        "00000000000000000007.index",
+        "00000000000000000007.timeindex",
+        "00000000000000000007.progress",
+        "x.snapshot.new",
+    ]
     for name in leftovers:
         fixture.fs.write_atomic(f"{DIRECTORY}/{name}", b"x")
     fixture.reopen()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -176,6 +178,18 @@ def test_when_everything_is_expired_the_log_goes_on_empty_where_it_was() -> None
     assert (fixture.log.start_offset, fixture.log.end_offset, fixture.log.size_bytes) == (5, 5, 0)
     assert fixture.append(timestamp=fixture.clock.now_ms()) == 5
     assert fixture.close_and_reopen().start_offset == 5
+
+
+def test_a_full_disk_does_not_keep_retention_from_freeing_it() -> None:
+    fixture = LogFixture(segment_bytes=2 * SIZE, retention_ms=1000)
+    for _ in range(5):
+        fixture.append()
+    fixture.clock.advance_ms(1001)
+    fixture.faulty.fail("open", error=OSError(errno.ENOSPC, "full"), path_contains="00005.log")
+    assert fixture.log.retention_step(fixture.clock.now_ms()) == 2
+    assert fixture.log.start_offset == 4
+    assert fixture.log.retention_step(fixture.clock.now_ms()) == 1
+    assert fixture.log.start_offset == 5
 
 
 def test_retention_by_size_keeps_at_least_the_bytes_it_promises() -> None:

@@ -136,6 +136,13 @@ def test_directories_of_unknown_topics_are_left_alone(fixture: StoreFixture) -> 
     assert not fixture.fs.exists("/data/orders-0")
 
 
+def test_a_new_log_is_never_put_on_top_of_an_old_one(fixture: StoreFixture) -> None:
+    fixture.store.create("orders", 0, CONFIG).append(batch(), 0)
+    del fixture.store.logs["orders", 0]
+    with pytest.raises(FileExistsError):
+        fixture.store.create("orders", 0, CONFIG)
+
+
 def test_one_corrupt_log_does_not_keep_the_others_from_serving(fixture: StoreFixture) -> None:
     for partition in range(2):
         log = fixture.store.create("orders", partition, CONFIG)

@@ -6,6 +6,7 @@ take long has a begin, a run for another thread and a finish.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
 from culver.clock import Clock
@@ -179,7 +180,10 @@ class PartitionLog(AppendLog):
             now_ms,
         )
         if due == len(self._segments):
-            self.roll()  # everything is expired: the log goes on in an empty segment
+            try:
+                self.roll()  # everything is expired: the log goes on in an empty segment
+            except KafkaError:
+                due -= 1  # no room for one: delete the others first
         for segment in self._segments.items[:due]:
             self._delete_segment(segment, now_ms)
         if due:
@@ -360,14 +364,15 @@ class PartitionLog(AppendLog):
             self._flush_running = None
         if self._producers.producers and self._end_offset not in self._snapshots:
             self._unflushed.snapshots.append((self._end_offset, encode_snapshot(self._producers)))
+        self.flush()
         active = self._active
         if active.offset_index is not None and active.size_bytes > self._index_interval_bytes:
             active.finish_time_index()
-            active.save_indexes(self._fs)
+            with contextlib.suppress(OSError):  # missing ones are rebuilt
+                active.save_indexes(self._fs)
         if self._progress.checksum:
             self._progress = SavedProgress()
             self._remove_if_there(names.segment_name(active.base_offset, names.PROGRESS))
-        self.flush()
 
     def abandon(self) -> None:
         """Let go of the files and write nothing more, as before deleting the directory."""

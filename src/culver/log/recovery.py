@@ -115,6 +115,7 @@ class Recovery:
                 segment = self._segment(base_offset)
                 segment.size_bytes = self._fs.size(segment.path)
                 found.segments.add(segment)
+        self._remove_orphans(listing)
         if not found.segments.items:
             segment = self._segment(checkpoint.start_offset if checkpoint is not None else 0)
             segment.open_file(create=True)
@@ -123,6 +124,15 @@ class Recovery:
         found.start_offset = found.segments.items[0].base_offset
         if checkpoint is not None:
             found.start_offset = max(found.start_offset, checkpoint.start_offset)
+
+    def _remove_orphans(self, listing: list[str]) -> None:
+        # A segment may have been deleted while its indexes were being written.
+        bases = {segment.base_offset for segment in self._found.segments.items}
+        for name in listing:
+            for suffix in (names.OFFSET_INDEX, names.TIME_INDEX, names.PROGRESS):
+                base_offset = names.offset_of(name, suffix)
+                if base_offset is not None and base_offset not in bases:
+                    self._fs.remove(f"{self._directory}/{name}")
 
     def _segment(self, base_offset: int) -> Segment:
         return Segment(self._fs, self._files, self._directory, base_offset, self._now_ms)
@@ -364,7 +374,9 @@ def empty_log(
     """The state of a log that is being made, with its first segment on disk."""
     segment = Segment(fs, files, directory, base_offset, now_ms)
     segment.start_empty()
-    segment.open_file(create=True)
+    if segment.open_file(create=True).size():
+        segment.close_file()
+        raise FileExistsError(f"{segment.path} holds another log's batches")
     segments = SegmentList()
     segments.add(segment)
     return Recovered(

@@ -58,6 +58,7 @@ class Rules:
     needs_keys: bool
     # None: as the producer compressed it.
     codec: int | None
+    codec_level: int | None
     max_decompressed_bytes: int
     # Nothing is asked that the batch header does not answer.
     header_suffices: bool
@@ -75,6 +76,7 @@ class Rules:
             timestamp_after_max_ms=config.message_timestamp_after_max_ms,
             needs_keys=needs_keys,
             codec=codec,
+            codec_level=_level(config, codec),
             max_decompressed_bytes=limits.max_decompressed_bytes,
             header_suffices=not (stamps_append_time or needs_keys or bounded or codec is not None),
         )
@@ -86,6 +88,14 @@ def _target_codec(compression_type: str) -> int | None:
     if compression_type == "uncompressed":
         return Codec.NONE
     return int(CODEC_NAMES[compression_type])
+
+
+def _level(config: TopicConfig, codec: int | None) -> int | None:
+    if codec == Codec.GZIP and config.compression_gzip_level >= 0:
+        return config.compression_gzip_level
+    if codec == Codec.LZ4:
+        return config.compression_lz4_level
+    return config.compression_zstd_level if codec == Codec.ZSTD else None
 
 
 # The batch to write (the one given, unless it had to be made anew) and its header's fields.
@@ -167,7 +177,9 @@ def _examine(records: Buffer, rules: Rules, now_ms: int) -> Accepted:
         decoded = decode_records(batch, rules.max_decompressed_bytes)
         _check_records(decoded, rules, now_ms)
         if recompress:
-            batch = batch_with_records(header, decoded, compression=rules.codec)
+            batch = batch_with_records(
+                header, decoded, compression=rules.codec, compression_level=rules.codec_level
+            )
             if len(batch) > rules.max_message_bytes:
                 raise _too_large(len(batch), rules.max_message_bytes)
     elif not rules.stamps_append_time and header.max_timestamp - now_ms > rules.timestamp_after_max_ms:
