@@ -17,6 +17,7 @@ from culver.errors import ErrorCode
 from culver.protocol.apis import APIS, Api
 from culver.protocol.compression import XERIAL_HEADER, Codec
 from culver.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from culver.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from culver.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from culver.protocol.messages.metadata import MetadataRequest
 from culver.protocol.primitives import ELEMENTS_MAX
@@ -150,6 +151,31 @@ def test_as_many_elements_as_a_request_may_have_hold_nobody_up(victim: Victim, a
             with RawConnection(victim.address) as connection:
                 connection.send(framed(encode_request(request, version)))
                 assert connection.receive_frame()
+
+
+def test_fetch_sessions_share_a_bounded_memory(victim: Victim) -> None:
+    """Sixty sessions of 65,000 partitions each would take a gigabyte."""
+    partitions = [
+        FetchPartition(partition=number, fetch_offset=0, partition_max_bytes=1) for number in range(65_000)
+    ]
+    request = FetchRequest(
+        max_wait_ms=0,
+        min_bytes=0,
+        max_bytes=1,
+        session_id=0,
+        session_epoch=0,
+        topics=[FetchTopic(topic=PREY, partitions=partitions)],
+    )
+    payload = framed(encode_request(request, 11))
+    session_ids = []
+    with victim.others_are_served(), victim.grows_by_less_than(200 * MIB):
+        for _ in range(15):
+            with RawConnection(victim.address) as connection:
+                connection.send(payload)
+                # correlation id, throttle time, error code, session id
+                session_ids.append(struct.unpack_from(">iihi", connection.receive_frame())[3])
+    assert session_ids[0] != 0
+    assert session_ids[-1] == 0, "who comes too late does without a session"
 
 
 def test_more_elements_than_that_are_refused(victim: Victim) -> None:

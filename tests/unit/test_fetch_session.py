@@ -79,7 +79,7 @@ def answer(context: FetchContext, *results: PartitionData) -> list[int]:
 class Setting:
     """A cache of sessions with a clock and topics of its own."""
 
-    def __init__(self, slots: int = 10, ids: Iterator[int] | None = None) -> None:
+    def __init__(self, slots: int = 10, ids: Iterator[int] | None = None, partitions: int = 1000) -> None:
         self.clock = ManualClock()
         self.topics = {TOPIC_ID: "t"}
         self.sessions = FetchSessions(
@@ -87,6 +87,7 @@ class Setting:
             now_ms=self.clock.monotonic_ms,
             new_session_id=(ids or count(1)).__next__,
             topic_name=self.topics.get,
+            max_partitions=partitions,
         )
 
     def resolve(self, request: FetchRequest, version: int = 12) -> FetchContext:
@@ -247,6 +248,28 @@ def test_a_silent_session_gives_way_after_two_minutes() -> None:
     setting.clock.advance_ms(1)
     assert setting.open(("t", 0, 0)) != NO_SESSION
     assert (len(setting.sessions), setting.sessions.evictions) == (1, 1)
+
+
+def test_the_partitions_of_all_sessions_are_bounded() -> None:
+    setting = Setting(partitions=5)
+    first = setting.open(("t", 0, 0), ("t", 1, 0), ("t", 2, 0))
+    assert setting.open(("t", 0, 0), ("t", 1, 0), ("t", 2, 0)) == NO_SESSION
+    second = setting.open(("t", 0, 0), ("t", 1, 0))
+    assert second != NO_SESSION
+    assert setting.sessions.partition_count == 5
+    grown = setting.resolve(fetch(("t", 5, 0), session=second, epoch=1))
+    assert grown.error is ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "the client starts over, without a session"
+    assert setting.sessions.partition_count == 3
+    setting.clock.advance_ms(2 * MINUTE_MS + 1)
+    assert setting.open(*[("t", index, 0) for index in range(4)]) != NO_SESSION, "nobody uses the first"
+    assert setting.resolve(fetch(session=first, epoch=1)).error is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert setting.sessions.partition_count == 4
+
+
+def test_a_partition_that_is_named_twice_is_read_once_as_last_asked() -> None:
+    setting = Setting()
+    context = setting.resolve(fetch(("t", 0, 3), ("t", 0, 7), epoch=-1))
+    assert read(context) == [("t", 0, 7)]
 
 
 def test_an_old_busy_session_gives_way_only_to_a_larger_one() -> None:

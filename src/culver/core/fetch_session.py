@@ -22,6 +22,8 @@ NO_SESSION = 0
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 _MAX_EPOCH = 2**31 - 1
+# In all sessions together. One takes about 250 bytes.
+PARTITIONS_MAX = 1 << 18
 
 _EvictionKey: TypeAlias = tuple[bool, int, int]
 _PartitionKey: TypeAlias = tuple[str | bytes, int]
@@ -250,6 +252,8 @@ class FetchSessions:
     When it is full, a new session takes the place of one that has been silent for `eviction_ms`; failing
     that, of the least valuable one that is less valuable than itself and has had its `eviction_ms` of life (a
     follower may push out any consumer at once). If there is none, the client has to do without a session.
+
+    The partitions of all sessions are bounded as well: it is they that take up memory.
     """
 
     def __init__(
@@ -260,9 +264,11 @@ class FetchSessions:
         new_session_id: Callable[[], int],
         topic_name: Callable[[bytes], str | None],
         eviction_ms: float = 120_000,
+        max_partitions: int = PARTITIONS_MAX,
     ) -> None:
         self.topic_name = topic_name
         self._max_sessions = max_sessions
+        self._max_partitions = max_partitions
         self._now_ms = now_ms
         self._new_session_id = new_session_id
         self._eviction_ms = eviction_ms
@@ -272,14 +278,11 @@ class FetchSessions:
         self._evictable_by_followers: list[_EvictionKey] = []
         self._evictable_by_all: list[_EvictionKey] = []
         self.evictions = 0
+        # Partitions in all sessions, as of their last use.
+        self.partition_count = 0
 
     def __len__(self) -> int:
         return len(self._sessions)
-
-    @property
-    def partition_count(self) -> int:
-        """Partitions in all sessions, as of their last use."""
-        return sum(session.size for session in self._sessions.values())
 
     def resolve(self, request: FetchRequest, version: int) -> FetchContext:
         """What this request means. Hot; without a session it costs next to nothing."""
@@ -304,6 +307,9 @@ class FetchSessions:
         if not session.partitions:
             self._close(session.id)
             return FetchContext(self, request, by_id)
+        if self.partition_count - session.size + len(session.partitions) > self._max_partitions:
+            self._close(session.id)
+            return _ErrorContext(self, request, by_id, ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         self._touch(session, self._now_ms())
         session.epoch = 1 if session.epoch == _MAX_EPOCH else session.epoch + 1
         return _IncrementalContext(self, request, session)
@@ -317,6 +323,8 @@ class FetchSessions:
             (is_follower, len(partitions), 0), now_ms
         ):
             return NO_SESSION
+        if not self._has_room_for(len(partitions), now_ms):
+            return NO_SESSION
         session_id = self._new_session_id()
         while session_id == NO_SESSION or session_id in self._sessions:
             session_id = self._new_session_id()
@@ -324,6 +332,16 @@ class FetchSessions:
         self._sessions[session_id] = session
         self._touch(session, now_ms)
         return session_id
+
+    def _has_room_for(self, partition_count: int, now_ms: float) -> bool:
+        """Whether so many more partitions may be kept, if need be in place of sessions that nobody uses."""
+        while self.partition_count + partition_count > self._max_partitions:
+            oldest = next(iter(self._sessions.values()), None)
+            if oldest is None or now_ms - oldest.last_used_ms <= self._eviction_ms:
+                return False
+            self._close(oldest.id)
+            self.evictions += 1
+        return True
 
     def _evict(self, newcomer: _EvictionKey, now_ms: float) -> bool:
         oldest = next(iter(self._sessions.values()), None)
@@ -351,6 +369,7 @@ class FetchSessions:
         if session.size == len(session.partitions) and session.evictable_by_all == is_old:
             return
         self._unfile(session)
+        self.partition_count += len(session.partitions) - max(session.size, 0)
         session.size = len(session.partitions)
         session.evictable_by_all = is_old
         session.evictable_by_followers = is_old or not session.is_follower
@@ -363,6 +382,7 @@ class FetchSessions:
         session = self._sessions.pop(session_id, None)
         if session is not None:
             self._unfile(session)
+            self.partition_count -= session.size
 
     def _unfile(self, session: _Session) -> None:
         key = session.eviction_key()
