@@ -92,7 +92,9 @@ def test_a_commit_with_metadata_comes_back_to_every_client(bootstrap: str, topic
 
 def test_commits_of_other_clients_come_back_too(bootstrap: str, topic: str, group: str) -> None:
     async def go() -> None:
-        async with aiokafka.AIOKafkaConsumer(bootstrap_servers=bootstrap, group_id=group) as consumer:
+        async with aiokafka.AIOKafkaConsumer(
+            bootstrap_servers=bootstrap, group_id=group, enable_auto_commit=False
+        ) as consumer:
             place = aiokafka.TopicPartition(topic, 0)
             consumer.assign([place])
             await consumer.commit({place: (8, "by aiokafka")})
