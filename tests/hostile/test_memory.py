@@ -18,6 +18,8 @@ from culver.protocol.apis import APIS, Api
 from culver.protocol.compression import XERIAL_HEADER, Codec
 from culver.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from culver.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from culver.protocol.messages.find_coordinator import FindCoordinatorRequest
+from culver.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from culver.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from culver.protocol.messages.metadata import MetadataRequest
 from culver.protocol.primitives import ELEMENTS_MAX
@@ -176,6 +178,25 @@ def test_fetch_sessions_share_a_bounded_memory(victim: Victim) -> None:
                 session_ids.append(struct.unpack_from(">iihi", connection.receive_frame())[3])
     assert session_ids[0] != 0
     assert session_ids[-1] == 0, "who comes too late does without a session"
+
+
+def test_groups_keep_no_more_than_fits_into_their_record(victim: Victim) -> None:
+    with (
+        victim.others_are_served(),
+        victim.grows_by_less_than(120 * MIB),
+        RawConnection(victim.address) as connection,
+    ):
+        connection.call(FindCoordinatorRequest(key="large", key_type=0), 3)
+        for number in range(10):
+            join = JoinGroupRequest(
+                group_id=f"large-{number}",
+                session_timeout_ms=10_000,
+                rebalance_timeout_ms=10_000,
+                member_id="",
+                protocol_type="any",
+                protocols=[JoinGroupRequestProtocol(name="any", metadata=bytes(20 * MIB))],
+            )
+            assert connection.call(join, 3).error_code == ErrorCode.MESSAGE_TOO_LARGE
 
 
 def test_more_elements_than_that_are_refused(victim: Victim) -> None:

@@ -65,6 +65,7 @@ class Groups:
             group_max_session_timeout_ms=config.group_max_session_timeout_ms,
             group_initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
             group_max_size=config.group_max_size,
+            message_max_bytes=config.message_max_bytes,
             offset_metadata_max_bytes=config.offset_metadata_max_bytes,
             offsets_retention_ms=config.offsets_retention_minutes * 60_000,
             offsets_retention_check_interval_ms=config.offsets_retention_check_interval_ms,
@@ -129,6 +130,9 @@ class Groups:
         try:
             if partition is None:
                 raise KafkaError(ErrorCode.NOT_COORDINATOR)
+            if any(len(record.value or b"") > partition.log.config.max_message_bytes for record in records):
+                # A group's state is one record. What members put into it is theirs to keep within bounds.
+                raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
             partition.append_internal(encode_batch(records))
         except KafkaError as error:
             mine.error = error.code

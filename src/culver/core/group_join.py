@@ -69,6 +69,8 @@ class JoinRequests:
         names.extend(protocol.name for protocol in request.protocols)
         if any(len(name) > MAX_NAME_LENGTH for name in names):
             return ErrorCode.INVALID_REQUEST
+        if sum(len(protocol.metadata) for protocol in request.protocols) > settings.message_max_bytes:
+            return ErrorCode.MESSAGE_TOO_LARGE
         return ErrorCode.NONE
 
     def _has_room_for(self, group: ClassicGroup, member_id: str) -> bool:

@@ -17,6 +17,8 @@ class GroupSettings:
     # How long a new group waits for further members before its first rebalance.
     group_initial_rebalance_delay_ms: int = 3_000
     group_max_size: int = 2**31 - 1
+    # What a member offers when it joins: more would never fit into the group's record.
+    message_max_bytes: int = 1_048_588
     # How long a member that does not know its id yet may be kept waiting in JoinGroup.
     group_new_member_join_timeout_ms: int = 300_000
     offset_metadata_max_bytes: int = 4_096

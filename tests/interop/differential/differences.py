@@ -333,6 +333,15 @@ DIFFERENCES: list[Difference] = [
             ("*log_start_offset", "0", "-1"),
         )
     ),
+    # --- groups ---
+    difference(
+        "group with much metadata",
+        "join with 2 MB of metadata",
+        "error_code",
+        "0",
+        "10",
+        "a group's record cannot be larger than message.max.bytes: Kafka finds out at the end of the rebalance",
+    ),
     # --- fetch and offsets ---
     difference("fetch", "isolation level *", "error_code", "UNKNOWN_SERVER_ERROR", "NONE", FAILS_INSIDE),
     difference(

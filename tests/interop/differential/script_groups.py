@@ -338,3 +338,17 @@ def list_and_delete_groups(play: Play) -> None:
     play.step("delete none", DeleteGroupsRequest(groups_names=[]), 2)
     describe(play, "described after that", "listed.empty")
     ask("all after that", 5)
+
+
+@script
+def group_with_much_metadata(play: Play) -> None:
+    play.coordinator("much")
+    large = join("much.join", kind="other")
+    large.protocols[0].metadata = bytes(2_000_000)
+    play.note("join with 2 MB of metadata", {"error_code": play.quiet(large, 3).error_code})
+    joined = play.quiet(join("much.sync", kind="other"), 3)
+    member = joined.member_id
+    request = sync("much.sync", joined.generation_id, member, {member: bytes(2_000_000)}, kind="other")
+    play.step("sync with 2 MB of assignment", request, 5, timeout_seconds=5)
+    play.step("heartbeat after the large sync", beat("much.sync", joined.generation_id, member), 4)
+    describe(play, "described after the large sync", "much.sync")
