@@ -132,8 +132,24 @@ def test_directories_of_unknown_topics_are_left_alone(fixture: StoreFixture) -> 
     store = fixture.open()
     assert store.strays == ["orders-0"]
     assert not store.logs
-    store.delete_stray("orders-0")
-    assert not fixture.fs.exists("/data/orders-0")
+    assert fixture.fs.exists("/data/orders-0")
+
+
+def test_a_directory_of_an_unknown_topic_makes_way_for_a_new_one_and_is_kept(fixture: StoreFixture) -> None:
+    log = fixture.store.create("orders", 0, CONFIG)
+    for _ in range(3):
+        log.append(batch(b"old"), 0)
+    fixture.store.close()
+    fixture.topics.clear()
+    store = fixture.open()
+    store.create("orders", 0, CONFIG).append(batch(b"new"), 0)
+    assert store.strays == []
+    assert fixture.fs.exists("/data/0.stray/00000000000000000000.log")
+    fixture.topics.add("orders")
+    fixture.fs.crash()
+    log = fixture.open().logs["orders", 0]
+    assert log.corruption is None, "the old one's checkpoint does not count for the new one"
+    assert {record.value for record in records_of(log)} <= {b"new"}
 
 
 def test_a_new_log_is_never_put_on_top_of_an_old_one(fixture: StoreFixture) -> None:

@@ -42,6 +42,7 @@ from culver.scheduler import AsyncioScheduler, Scheduler
 _log = get_logger("culver.node")
 
 _SWITCH_INTERVAL_SECONDS = 0.0005
+_CLOSING_THREADS = 8
 METADATA_FILE = "metadata.sqlite"
 
 
@@ -167,7 +168,7 @@ class Node:
 
     def close(self) -> None:
         """Flush and close the logs. Nothing runs on other threads any more."""
-        self.logs.close()
+        self.logs.close(threads=_CLOSING_THREADS)
         self._store.close()
 
     # -- image ------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ log-checkpoint      see culver.log.checkpoint; rewritten now and then, and on a 
 clean-shutdown      there only between a clean stop and the next start
 topic-0/ ...        one directory per partition
 *.deleted/          partitions on their way out
+*.stray/            partitions of topics that the metadata did not know, set aside for a new one of that name
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ class LogStore:
         # Directories of partitions that the metadata does not know. They are left alone.
         self.strays: list[str] = []
         self._doomed: list[str] = []
-        self._deleted_numbers = itertools.count()
+        self._numbers = itertools.count()
         # Names in the checkpoint on disk whose log has been deleted since.
         self._checkpointed: set[str] = set()
         self._outdated: set[str] = set()
@@ -183,13 +184,12 @@ class LogStore:
         """A new, empty log. OSError when the disk refuses."""
         assert (topic, partition) not in self.logs
         name = names.partition_directory(topic, partition)
+        if name in self.strays:
+            self._set_aside(name)
         if name in self._outdated:
             # The checkpoint on disk speaks of an earlier partition of this name. After a crash it would be
             # taken for this one, which would then seem to have lost its records.
             self._write_checkpoint()
-        if name in self.strays:
-            self._doom(name)
-            self.strays.remove(name)
         log = PartitionLog.create(
             self._fs, self._clock, self._path(name), config, limits=self._limits, files=self._files
         )
@@ -205,21 +205,26 @@ class LogStore:
             self._outdated.add(name)
         self._doom(name)
 
-    def delete_stray(self, name: str) -> None:
-        """Take away a directory that `strays` names."""
+    def _set_aside(self, name: str) -> None:
+        """Make way for a new partition without deleting one that somebody may miss: metadata can be lost too."""
         self.strays.remove(name)
         if name in self._checkpointed:
             self._outdated.add(name)
-        self._doom(name)
+        aside = self._free_name(names.STRAY)
+        self._fs.rename(self._path(name), aside)
+        _log.warning("set a directory aside that belongs to no topic", directory=name, now=aside)
 
     def _doom(self, name: str) -> None:
-        # Topic names may be as long as file names may be: the new name must not be longer than the old one.
-        while True:
-            doomed = self._path(f"{next(self._deleted_numbers)}{names.DELETED}")
-            if not self._fs.exists(doomed):
-                break
+        doomed = self._free_name(names.DELETED)
         self._fs.rename(self._path(name), doomed)
         self._doomed.append(doomed)
+
+    def _free_name(self, suffix: str) -> str:
+        # Topic names may be as long as file names may be: the new name must not be longer than the old one.
+        while True:
+            path = self._path(f"{next(self._numbers)}{suffix}")
+            if not self._fs.exists(path):
+                return path
 
     def begin_removal(self) -> RemovalTask | None:
         """What may be removed by now: deleted partitions, and segments deleted long enough ago."""
