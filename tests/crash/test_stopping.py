@@ -42,7 +42,7 @@ def test_a_killed_broker_leaves_no_lock_behind() -> None:
 
 @pytest.mark.parametrize("flush", ["always", "os"])
 def test_sigterm_under_load_ends_cleanly_in_under_two_seconds(flush: str) -> None:
-    with Broker() as broker:
+    with Broker(config={"group.initial.rebalance.delay.ms": 0}) as broker:
         broker.create_topic("t", PARTITIONS, {"culver.flush": flush})
         idler = confluent_kafka.Consumer(
             {"bootstrap.servers": broker.bootstrap_servers, "group.id": "g", "log_level": 0}
