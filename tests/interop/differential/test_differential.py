@@ -23,6 +23,7 @@ from differential import (  # noqa: F401  (each registers its scripts)
     script_producers,
     script_topics,
     script_versions,
+    script_waiting,
 )
 from differential.compare import Found, differences, unexpected, vanished
 from differential.differences import DIFFERENCES
