@@ -47,7 +47,7 @@ def run(session: Session, brokers: list[BrokerProcess]) -> None:
                     wire.FETCH_ERROR_OFFSET + len(topic),
                     IN_FLIGHT,
                     seconds_max=session.scale.seconds,
-                    response_bytes_min=len(batch),
+                    response_bytes_min=size,
                 ),
                 session.directory,
             ).received_mb_per_second

@@ -80,8 +80,8 @@ def produce_request(topic: str, partition: int, batch: bytes, acks: int, timeout
 
 
 def fetch_request(topic: str, partition: int, offset: int, max_bytes: int) -> bytes:
-    """A sessionless fetch of one partition that waits up to half a second for its first byte."""
-    body = struct.pack(">iiiibii", -1, 500, 1, max_bytes, 0, 0, -1)
+    """A sessionless fetch of one partition that wants all it asks for and waits up to half a second for it."""
+    body = struct.pack(">iiiibii", -1, 500, max_bytes, max_bytes, 0, 0, -1)
     asked = struct.pack(">iiqiqi", partition, -1, offset, -1, -1, max_bytes) + b"\0"
     body += unsigned_varint(2) + compact_string(topic) + unsigned_varint(2) + asked + b"\0"
     body += unsigned_varint(1) + compact_string("") + b"\0"

@@ -14,9 +14,10 @@ class ReadResult(NamedTuple):
 
     buffers: list[bytes | bytearray]
     size: int
-
-
-EMPTY_READ = ReadResult([], 0)
+    # Whether this is all there is to read now; otherwise a limit or the segment's end cut it off, or `rest` did.
+    at_end: bool
+    # What would have belonged to it, but is not in memory.
+    rest: ColdRead | None = None
 
 
 class ColdRead:
@@ -41,6 +42,9 @@ class ColdRead:
             file.load(self.size_bytes, self.position)
         finally:
             file.close()
+
+
+EMPTY_READ = ReadResult([], 0, True)
 
 
 def read_batches(
@@ -78,7 +82,7 @@ def read_batches(
         if got == size and position + size == limit:
             # The next fetch begins where this one ends.
             segment.remember(up_to_offset if up_to_offset < segment_end else segment_end, limit)
-            return ReadResult([data], size)
+            return ReadResult([data], size, up_to_offset <= segment_end)
         if got < STEP_BYTES:
             return ColdRead(fs, segment.path, position, size)
         first_size: int = STEP.unpack_from(data)[1] + LENGTH_OVERHEAD_BYTES
@@ -92,7 +96,9 @@ def read_batches(
             if data is None or len(data) < size:
                 return ColdRead(fs, segment.path, position, size)
         segment.remember_end(data, position)
-        return ReadResult([data], len(data))
+        got = len(data)
+        rest = None if got == size else ColdRead(fs, segment.path, position, size)
+        return ReadResult([data], got, False, rest)
     except NotCached as cold:
         return ColdRead(fs, cold.path, cold.position, cold.size_bytes)
 

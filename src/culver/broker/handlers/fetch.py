@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from culver.broker.partition import Partition
@@ -51,6 +52,8 @@ class _Fetch:
         "_cold_tries",
         "_committed_only",
         "_context",
+        "_cut_short",
+        "_disk_failed",
         "_exchange",
         "_max_bytes",
         "_node",
@@ -74,14 +77,18 @@ class _Fetch:
         self._seen_bytes = 0
         self._available_bytes = 0
         self._cold_tries = 0
+        self._cut_short = False
+        self._disk_failed = False
 
     def begin(self) -> FetchResponse | None:
         """The answer if it can be given now."""
         found, size, urgent, cold = self._read()
-        if cold and not size and not urgent:
-            self._load(cold)
-            return None
         request = self._request
+        if cold:
+            if size < request.min_bytes and not urgent:
+                self._load(cold)
+                return None
+            self._load_for_the_next(cold)
         if size >= request.min_bytes or urgent or request.max_wait_ms <= 0 or not found:
             return self._respond(found)
         self._park(size)
@@ -97,6 +104,7 @@ class _Fetch:
             left = min(left, _MAX_BYTES_WHEN_SHORT)
         size = 0
         urgent = False
+        self._cut_short = False
         cold: list[ColdRead] = []
         for wanted in self._context.partitions():
             partition = self._find(wanted)
@@ -114,7 +122,8 @@ class _Fetch:
             if data.error_code or data.diverging_epoch is not None:
                 urgent = True
             found.append((wanted, data))
-        return found, size, urgent, cold
+        # What a limit or a segment's end cut off is there for the asking: nothing to wait for.
+        return found, size, urgent or self._cut_short, cold
 
     def _find(self, wanted: FetchPartitionState) -> Partition | ErrorCode:
         if self._refusal is not ErrorCode.NONE:
@@ -162,30 +171,37 @@ class _Fetch:
         except OSError:
             return _failed(partition.index, ErrorCode.KAFKA_STORAGE_ERROR)
         if isinstance(result, ColdRead):
+            if self._disk_failed:
+                return _failed(partition.index, ErrorCode.KAFKA_STORAGE_ERROR)
             cold.append(result)
-        else:
-            data.records = result.buffers
+            return data
+        data.records = result.buffers
+        if result.rest is not None:
+            cold.append(result.rest)
+        elif not result.at_end:
+            self._cut_short = True
         return data
 
     def _load(self, cold: list[ColdRead]) -> None:
         """Have a thread bring the bytes into the page cache, then try again; others are served meanwhile."""
         self._cold_tries += 1
 
-        def load() -> None:
-            for read in cold:
-                read.load()
-
         def loaded(_result: None, error: BaseException | None) -> None:
             if self._exchange.abandoned:
                 return
-            if error is not None or self._cold_tries >= _COLD_TRIES_MAX:
+            self._disk_failed = error is not None
+            if self._cold_tries >= _COLD_TRIES_MAX:
                 self._answer()
                 return
             response = self.begin()
             if response is not None:
                 self._exchange.reply(response)
 
-        self._node.scheduler.run_blocking(load, loaded)
+        self._node.scheduler.run_blocking(partial(_load_all, cold), loaded)
+
+    def _load_for_the_next(self, cold: list[ColdRead]) -> None:
+        """There is enough to answer with; the next fetch shall find in memory what this one did not."""
+        self._node.scheduler.run_blocking(partial(_load_all, cold), lambda _result, _error: None)
 
     # -- waiting ----------------------------------------------------------------------------------------
 
@@ -212,7 +228,7 @@ class _Fetch:
     def _answer(self) -> None:
         self._stop_waiting()
         found, size, urgent, cold = self._read()
-        if cold and not size and not urgent and self._cold_tries < _COLD_TRIES_MAX:
+        if cold and size < self._request.min_bytes and not urgent and self._cold_tries < _COLD_TRIES_MAX:
             self._load(cold)
             return
         self._exchange.reply(self._respond(found))
@@ -250,6 +266,11 @@ def _refusal(request: FetchRequest) -> ErrorCode:
     if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
         return ErrorCode.INVALID_REQUEST
     return ErrorCode.NONE
+
+
+def _load_all(cold: list[ColdRead]) -> None:
+    for read in cold:
+        read.load()
 
 
 def _failed(
