@@ -34,6 +34,7 @@ bench: setup ## Culver and Apache Kafka on the same machine, one table
 
 docs: setup ## Write the pages that are made from the code
 	$(BIN)/python -m culver.config.reference > docs/configuration.md
+	cd tests/interop && PYTHONPATH=../..:.. ../../$(BIN)/python -m differential.document
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

@@ -280,7 +280,7 @@ def test_a_group_that_is_not_there_is_dead_and_since_version_6_an_error(version:
     if version >= 6:
         assert (group.error_code, group.error_message) == (
             ErrorCode.GROUP_ID_NOT_FOUND,
-            "Group nope not found.",
+            "there is no group nope",
         )
     else:
         assert (group.error_code, group.error_message) == (0, None)

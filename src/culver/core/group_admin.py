@@ -47,7 +47,7 @@ def describe_group(group: ClassicGroup | None, group_id: str, api_version: int) 
         described.group_state = GroupState.DEAD.value
         if api_version >= 6:
             described.error_code = ErrorCode.GROUP_ID_NOT_FOUND
-            described.error_message = f"Group {group_id} not found."
+            described.error_message = f"there is no group {group_id}"
         return described
     stable = group.state is GroupState.STABLE
     return DescribedGroup(
