@@ -27,12 +27,17 @@ class Log:
         self.failed: OSError | None = None
         self.high_watermark: int | None = None
         self.flushes = 0
+        self.extends = False
 
     def begin_flush(self) -> Task | None:
         if self.failed is not None or self.flushed_offset == self.end_offset:
             return None
         self.flushes += 1
         return Task(self.end_offset)
+
+    def extend_flush(self, task: Task) -> None:
+        if self.extends:
+            task.up_to = self.end_offset
 
     def finish_flush(self, task: Task, error: OSError | None) -> None:
         if error is None:
@@ -46,11 +51,16 @@ class Threads:
 
     def __init__(self) -> None:
         self.running: list[Callable[[Any, BaseException | None], object]] = []
+        self.delays_ms: list[float] = []
 
     def run_blocking(
-        self, work: Callable[[], Any], done: Callable[[Any, BaseException | None], object]
+        self,
+        work: Callable[[], Any],
+        done: Callable[[Any, BaseException | None], object],
+        delay_ms: float = 0.0,
     ) -> None:
-        self.running.append(done)
+        self.running.append(lambda result, error: (work(), done(result, error)))
+        self.delays_ms.append(delay_ms)
 
     def finish(self, error: BaseException | None = None) -> None:
         self.running.pop(0)(None, error)
@@ -59,9 +69,10 @@ class Threads:
 class World:
     def __init__(self) -> None:
         self.log = Log()
+        self.clock_ms = 0.0
         self.threads = Threads()
         self.partition = Partition("t", bytes(16), 0, 0, self.log)  # type: ignore[arg-type]
-        self.commit = GroupCommit(self.threads, lambda: 0.0)  # type: ignore[arg-type]
+        self.commit = GroupCommit(self.threads, lambda: self.clock_ms)  # type: ignore[arg-type]
         self.told: list[tuple[str, BaseException | None]] = []
 
     def append(self, name: str) -> None:
@@ -96,6 +107,32 @@ def test_what_comes_during_a_flush_waits_for_the_next(world: World) -> None:
     world.threads.finish()
     assert world.told == [("a", None), ("b", None), ("c", None)]
     assert world.log.flushes == 2
+
+
+def test_what_comes_before_the_sync_itself_begins_is_covered_by_it(world: World) -> None:
+    world.log.extends = True
+    world.append("a")
+    world.commit.start()
+    world.append("b")
+    world.threads.finish()
+    assert world.told == [("a", None), ("b", None)]
+    assert world.log.flushes == 1
+
+
+def test_clients_that_were_answered_together_are_waited_for(world: World) -> None:
+    world.append("alone")
+    world.commit.start()
+    world.clock_ms = 4.0
+    world.threads.finish()
+    world.append("a")
+    world.append("b")
+    world.commit.start()
+    world.clock_ms = 6.0
+    world.threads.finish()
+    world.append("c")
+    world.commit.start()
+    # A quarter of the two milliseconds that the last flush took; nothing while there was one client.
+    assert world.threads.delays_ms == [0.0, 0.0, 0.5]
 
 
 def test_nothing_to_flush_is_told_at_once(world: World) -> None:

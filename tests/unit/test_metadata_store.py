@@ -25,7 +25,10 @@ class InlineScheduler:
         raise AssertionError("the store needs no timers")
 
     def run_blocking(
-        self, work: Callable[[], T], done: Callable[[T | None, BaseException | None], object]
+        self,
+        work: Callable[[], T],
+        done: Callable[[T | None, BaseException | None], object],
+        delay_ms: float = 0.0,
     ) -> None:
         def run() -> None:
             try:

@@ -28,6 +28,8 @@ class Partition:
 
     __slots__ = (
         "appended_bytes",
+        "flush_served",
+        "flush_took_ms",
         "flushed_at_ms",
         "index",
         "leader_epoch",
@@ -48,6 +50,8 @@ class Partition:
         self.waiters: dict[Waiter, None] = {}
         self.write_back_at_bytes = WRITE_BACK_BYTES  # of appended_bytes
         self.flushed_at_ms = 0.0
+        self.flush_took_ms = 0.0
+        self.flush_served = 0  # acknowledgements that the last flush let go
 
     def append(self, records: memoryview) -> AppendResult:
         """Append what a producer sent. Hot: see PartitionLog.append."""

@@ -343,14 +343,23 @@ class AppendLog:
         self._flush_running = task
         return task
 
+    def extend_flush(self, task: FlushTask) -> None:
+        """Let a flush that has not begun to sync cover what was appended since. On any thread.
+
+        Safe without a lock: the end offset moves only after the bytes below it are in the file, and it is read
+        before the segment. So whatever it says is in that segment if no other has taken its place by then.
+        """
+        end_offset = self._end_offset
+        if self._active is task.active and task is self._flush_running:
+            task.up_to_offset = end_offset
+
     def finish_flush(self, task: FlushTask, error: BaseException | None) -> None:
         """Take note of how a flush went."""
         for segment in task.segments:
             segment.unpin()
-        if self._flush_running is task:
-            self._flush_running = None
-        if self._closed:
-            return
+        if self._closed or self._flush_running is not task:
+            return  # what it flushed has been cut off since
+        self._flush_running = None
         if error is not None:
             self._fail(error if isinstance(error, OSError) else OSError(errno.EIO, str(error)))
             return
