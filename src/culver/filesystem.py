@@ -17,6 +17,45 @@ _PROBE = bytearray(1)
 _AHEAD_BYTES = 8 << 20  # what a reader of old records is likely to want next
 
 
+_PROBE_STEP_BYTES = 64 << 10
+
+
+class FileRange:
+    """Bytes of a file, to be sent by the kernel without passing through this process.
+
+    It has a descriptor of its own, so that the file may be closed or deleted before all is sent.
+    """
+
+    __slots__ = ("_descriptor", "position", "size")
+
+    def __init__(self, descriptor: int, position: int, size: int) -> None:
+        self._descriptor = os.dup(descriptor)
+        self.position = position
+        self.size = size
+
+    def __len__(self) -> int:
+        return self.size
+
+    def send_to(self, socket_descriptor: int) -> int:
+        """Send some of it; how many bytes. BlockingIOError when the socket takes none now."""
+        sent = os.sendfile(socket_descriptor, self._descriptor, self.position, self.size)
+        self.position += sent
+        self.size -= sent
+        return sent
+
+    def read(self) -> bytes:
+        """The bytes after all, for those who cannot send a range."""
+        return os.pread(self._descriptor, self.size, self.position)
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def __del__(self) -> None:
+        self.close()
+
+
 class File(Protocol):
     """One open file, read and written by position. Every failure is an OSError."""
 
@@ -36,6 +75,10 @@ class File(Protocol):
 
     def pread_cached(self, size: int, position: int) -> bytes | bytearray | None:
         """As pread, but never waiting for the disk: what is in the page cache of it, None when nothing is."""
+        ...
+
+    def range_cached(self, size: int, position: int) -> FileRange | None:
+        """These bytes for sending, if they are in the page cache as far as can be told quickly."""
         ...
 
     def load(self, size: int, position: int) -> None:
@@ -173,6 +216,20 @@ class OsFile:
             if not got and position < os.fstat(self._descriptor).st_size:
                 return None
         return buffer
+
+    def range_cached(self, size: int, position: int) -> FileRange | None:
+        if self._reads_ahead:
+            os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_RANDOM)
+            self._reads_ahead = False
+        try:
+            # From the end: what is still being read in is at the end. A hole between two probes is unlikely, since
+            # the kernel brings in and drops pages in larger lots, and would cost a wait, nothing worse.
+            for at in range(position + size - 1, position, -_PROBE_STEP_BYTES):
+                os.preadv(self._descriptor, (_PROBE,), at, os.RWF_NOWAIT)
+            os.preadv(self._descriptor, (_PROBE,), position, os.RWF_NOWAIT)
+        except OSError:
+            return None
+        return FileRange(self._descriptor, position, size)
 
     def load(self, size: int, position: int) -> None:
         os.posix_fadvise(self._descriptor, position, size + _AHEAD_BYTES, os.POSIX_FADV_WILLNEED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from culver.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from culver.protocol.messages.metadata import MetadataRequest
 from culver.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -92,3 +94,82 @@ def test_what_is_on_disk_alone_is_brought_to_memory_and_sent_whole(
     finally:
         os.close(descriptor)
     assert fetch(connection, "cold", 0, min_bytes=size) == segment.read_bytes()
+
+
+def test_large_answers_keep_their_place_among_others(broker: Broker, connection: RawConnection) -> None:
+    broker.create_topic("large")
+    for _ in range(40):
+        produce(connection, "large", 100_000)
+    content = (Path(broker.data_dir) / "large-0" / "00000000000000000000.log").read_bytes()
+    begun = []
+    for number in range(40):
+        begun.append(connection.begin(large_fetch("large", number), 12))
+        begun.append(connection.begin(MetadataRequest(topics=[]), 9))
+    # Nothing has been read so far: the socket is full, and most of the answers wait at the broker.
+    position = 0
+    for number, one in enumerate(begun):
+        answer = connection.finish(one)
+        if number % 2:
+            assert answer.brokers
+        else:
+            [data] = answer.responses[0].partitions
+            records = bytes(data.records)
+            assert records == content[position : position + len(records)]
+            assert len(records) == min(1 << 20, len(content) - position)
+            position += len(content) // 40
+
+
+def test_a_client_that_leaves_in_the_middle_of_a_large_answer_leaves_nothing_open(broker: Broker) -> None:
+    broker.create_topic("left")
+    host, _, port = broker.bootstrap_servers.rpartition(":")
+    with RawConnection((host, int(port))) as connection:
+        for _ in range(40):
+            produce(connection, "left", 100_000)
+        before = open_files(broker)
+    for _ in range(10):
+        with RawConnection((host, int(port))) as connection:
+            for number in range(20):
+                connection.begin(large_fetch("left", number), 12)
+            connection.receive_frame()
+    with RawConnection((host, int(port))) as connection:
+        deadline = time.monotonic() + 10
+        while open_files(broker) > before and time.monotonic() < deadline:
+            connection.call(MetadataRequest(topics=[]), 9)
+        assert open_files(broker) <= before
+
+
+def test_a_client_that_takes_nothing_costs_no_memory(broker: Broker, connection: RawConnection) -> None:
+    broker.create_topic("slow")
+    for _ in range(40):
+        produce(connection, "slow", 100_000)
+    host, _, port = broker.bootstrap_servers.rpartition(":")
+    before = resident_bytes(broker)
+    with contextlib.ExitStack() as stack:
+        for _ in range(30):
+            slow = stack.enter_context(RawConnection((host, int(port))))
+            for number in range(20):
+                slow.begin(large_fetch("slow", number), 12)
+        # Others are served meanwhile; 30 times 20 MB have been asked for.
+        for _ in range(20):
+            assert fetch(connection, "slow", 0, min_bytes=1)
+        assert resident_bytes(broker) - before < 50 << 20
+
+
+def large_fetch(topic: str, offset: int) -> FetchRequest:
+    asked = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
+    return FetchRequest(
+        max_wait_ms=0,
+        min_bytes=1,
+        max_bytes=1 << 20,
+        isolation_level=0,
+        topics=[FetchTopic(topic=topic, partitions=[asked])],
+    )
+
+
+def open_files(broker: Broker) -> int:
+    return len(os.listdir(f"/proc/{broker.pid}/fd"))
+
+
+def resident_bytes(broker: Broker) -> int:
+    status = Path(f"/proc/{broker.pid}/status").read_text()
+    return int(status.partition("VmRSS:")[2].split()[0]) * 1024

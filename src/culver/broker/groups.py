@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from culver.broker.controller import NewTopic, Outcome
 from culver.core.group_coordinator import GroupCoordinator
@@ -167,7 +167,9 @@ class Groups:
             while offset < log.end_offset:
                 result = log.read(offset, _LOAD_BYTES, log.end_offset, wait=True)
                 assert not isinstance(result, ColdRead)
-                following = self._replay(partition.index, b"".join(result.buffers), offset)
+                following = self._replay(
+                    partition.index, b"".join(cast("list[bytes]", result.buffers)), offset
+                )
                 if following <= offset:
                     break
                 offset = following

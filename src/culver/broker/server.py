@@ -9,7 +9,9 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from culver.broker.buffers import ReceiveBuffers
+from culver.broker.direct_sender import DirectSender
 from culver.errors import MalformedRequest
+from culver.filesystem import FileRange
 from culver.logging import get_logger
 
 if TYPE_CHECKING:
@@ -98,6 +100,7 @@ class Connection(asyncio.BufferedProtocol):
     __slots__ = (
         "_buffer",
         "_closed",
+        "_direct",
         "_end",
         "_held_bytes",
         "_out",
@@ -112,6 +115,7 @@ class Connection(asyncio.BufferedProtocol):
         "_yielding",
         "last_active_ms",
         "peer_host",
+        "sends_files",
     )
 
     def __init__(self, server: Server) -> None:
@@ -128,6 +132,8 @@ class Connection(asyncio.BufferedProtocol):
         self._held_bytes = 0  # of responses in `_pending`
         self._unsent_bytes = 0
         self._closed = False
+        self._direct: DirectSender | None = None  # made for the first response that holds a range of a file
+        self.sends_files = False
         self.peer_host = ""
         self.last_active_ms = 0.0
 
@@ -138,10 +144,12 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.set_write_buffer_limits(high=_WRITE_HIGH_WATER_BYTES)
         peer = transport.get_extra_info("peername")
         self.peer_host = str(peer[0]) if isinstance(peer, tuple) else ""
+        self.sends_files = hasattr(transport.get_extra_info("socket"), "fileno")
         self._server.opened(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closed = True
+        self._close_direct()
         self._release()
         self._held_bytes = 0
         self._count_unsent()
@@ -357,27 +365,71 @@ class Connection(asyncio.BufferedProtocol):
         self._out = []
         if self._closed:
             return
-        if len(out) == 1:
+        if self._direct is not None and self._direct.busy:
+            self._send_direct(out)
+        elif len(out) == 1:
             self._transport.write(out[0])
         elif sum(map(len, out)) <= _JOIN_MAX_BYTES:
             self._transport.write(b"".join(out))
+        elif any(type(piece) is FileRange for piece in out):
+            self._send_ranges(out)
         else:
             self._transport.writelines(out)
         if self._unsent_bytes or self._write_paused:
             self._count_unsent()
+
+    def _send_ranges(self, out: list[Any]) -> None:
+        """Let the kernel send the files' parts, unless other bytes have to go out before."""
+        if self._transport.get_write_buffer_size():
+            self._transport.writelines(_without_ranges(out))
+            return
+        if self._direct is None:
+            self._direct = DirectSender(
+                self._transport.get_extra_info("socket"), on_drained=self.resume_writing, on_failed=self.abort
+            )
+        self._send_direct(out)
+
+    def _send_direct(self, out: list[Any]) -> None:
+        assert self._direct is not None
+        try:
+            self._direct.send(out)
+        except OSError:
+            self.abort()
+            return
+        if self._direct.busy:
+            self._write_paused = True
+
+    def _close_direct(self) -> None:
+        if self._direct is not None:
+            self._direct.close()
+            self._direct = None
 
     def close(self) -> None:
         """Close after sending what was already answered."""
         if not self._closed:
             self._closed = True
             if self._out:
-                self._transport.writelines(self._out)
+                self._transport.writelines(_without_ranges(self._out))
                 self._out = []
+            self._close_direct()
             self._transport.close()
 
     def abort(self) -> None:
         self._closed = True
+        self._close_direct()
         self._transport.abort()
+
+
+def _without_ranges(pieces: list[Any]) -> list[Any]:
+    """The same bytes, those of files read into memory."""
+    plain = []
+    for piece in pieces:
+        if type(piece) is FileRange:
+            plain.append(piece.read())
+            piece.close()
+        else:
+            plain.append(piece)
+    return plain
 
 
 class AfterRequests(Protocol):

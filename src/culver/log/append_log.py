@@ -299,12 +299,13 @@ class AppendLog:
         *,
         at_least_one: bool = True,
         wait: bool = False,
+        ranges: bool = False,
     ) -> ReadResult | ColdRead:
         """Hot. Batches from the one that holds `offset`, below `up_to_offset`, of about `max_bytes`.
 
         With `at_least_one` the first batch is returned whole however large it is; without, nothing is
         returned when it does not fit. Never waits for the disk unless told to: a ColdRead says what to load
-        first.
+        first. With `ranges` many bytes may come as a range of the file, to be sent by the kernel.
         """
         end_offset = self._end_offset
         if offset < self.start_offset or offset > end_offset:
@@ -319,7 +320,7 @@ class AppendLog:
         if offset >= up_to_offset:
             return EMPTY_READ
         return read_batches(
-            self._fs, self._segments, end_offset, offset, max_bytes, up_to_offset, at_least_one, wait
+            self._fs, self._segments, end_offset, offset, max_bytes, up_to_offset, at_least_one, wait, ranges
         )
 
     # -- flushing --------------------------------------------------------------------------------------------

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from culver.filesystem import FileSystem
+from culver.filesystem import File, FileRange, FileSystem
 from culver.log.batches import HEADER_BYTES, LENGTH_OVERHEAD_BYTES, STEP, STEP_BYTES
 from culver.log.segment import NotCached, Segment, SegmentList
+
+# Smaller reads are cheaper copied. It is more than what a connection joins into one write.
+_RANGE_BYTES_MIN = 128 << 10
 
 
 class ReadResult(NamedTuple):
     """Batches as they are in the file. The last one may be cut off; the first never is."""
 
-    buffers: list[bytes | bytearray]
+    buffers: list[bytes | bytearray | FileRange]
     size: int
     # Whether this is all there is to read now; otherwise a limit or the segment's end cut it off, or `rest` did.
     at_end: bool
@@ -56,6 +59,7 @@ def read_batches(
     up_to_offset: int,
     at_least_one: bool,
     wait: bool,
+    ranges: bool,
 ) -> ReadResult | ColdRead:
     """Hot. See PartitionLog.read, which has checked that offset < up_to_offset <= end_offset."""
     segment = segments.items[-1]
@@ -75,6 +79,13 @@ def read_batches(
         if size > max_bytes:
             size = max_bytes if max_bytes > HEADER_BYTES else HEADER_BYTES
         file = segment.file or segment.open_file()
+        if ranges and size >= _RANGE_BYTES_MIN:
+            found = _range(file, position, size)
+            if found is not None:
+                at_end = position + size == limit and up_to_offset <= segment_end
+                if at_end:
+                    segment.remember(up_to_offset, limit)
+                return ReadResult([found], size, at_end)
         data = file.pread(size, position) if wait else file.pread_cached(size, position)
         if data is None:
             return ColdRead(fs, segment.path, position, size)
@@ -101,6 +112,16 @@ def read_batches(
         return ReadResult([data], got, False, rest)
     except NotCached as cold:
         return ColdRead(fs, cold.path, cold.position, cold.size_bytes)
+
+
+def _range(file: File, position: int, size: int) -> FileRange | None:
+    """The bytes as a range, if the first batch fits in it and all seems to be in memory."""
+    head = file.pread_cached(STEP_BYTES, position)
+    if head is None or len(head) < STEP_BYTES:
+        return None
+    if STEP.unpack_from(head)[1] + LENGTH_OVERHEAD_BYTES > size:
+        return None
+    return file.range_cached(size, position)
 
 
 def _find_in_closed(

@@ -18,7 +18,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from culver.filesystem import Buffer
+from culver.filesystem import Buffer, FileRange
 
 
 @dataclass(eq=False)
@@ -72,6 +72,9 @@ class FaultyFile:
         if position >= cached_bytes and position < len(self._node.data):
             return None
         return bytes(self._node.data[position : min(position + size, cached_bytes)])
+
+    def range_cached(self, size: int, position: int) -> FileRange | None:
+        return None  # there is no file that a kernel could send
 
     def load(self, size: int, position: int) -> None:
         self.pread(size, position)

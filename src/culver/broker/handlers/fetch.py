@@ -164,7 +164,11 @@ class _Fetch:
             return data
         try:
             result = log.read(
-                wanted.fetch_offset, min(wanted.max_bytes, left), high_watermark, at_least_one=first
+                wanted.fetch_offset,
+                min(wanted.max_bytes, left),
+                high_watermark,
+                at_least_one=first,
+                ranges=self._exchange.connection.sends_files,
             )
         except KafkaError as error:
             return _failed(partition.index, error.code, aborted=None)
@@ -175,7 +179,7 @@ class _Fetch:
                 return _failed(partition.index, ErrorCode.KAFKA_STORAGE_ERROR)
             cold.append(result)
             return data
-        data.records = result.buffers
+        data.records = cast("list[bytes]", result.buffers)  # or ranges of files, which the connection sends
         if result.rest is not None:
             cold.append(result.rest)
         elif not result.at_end:

@@ -17,6 +17,7 @@ from culver.log.validation import RecordsRefused
 from culver.protocol.compression import Codec
 from culver.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
+    PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
@@ -72,37 +73,9 @@ def handle(node: Node, exchange: Exchange, request: ProduceRequest) -> ProduceRe
             if partition is None:
                 answers.append(_failed(data.index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
                 continue
-            if acks == -1 and partition.log.config.min_insync_replicas > 1:
-                # There is one replica, this one. Refused before anything is written, as Kafka does.
-                answers.append(_failed(data.index, ErrorCode.NOT_ENOUGH_REPLICAS))
-                continue
-            if data.records is None:
-                answers.append(_failed(data.index, ErrorCode.INVALID_RECORD, "no records were sent"))
-                continue
-            if len(data.records) > ATTRIBUTES_POSITION and data.records[ATTRIBUTES_POSITION] & _UNUSUAL:
-                code = _unusual_error(data.records, exchange.version)
-                if code is not ErrorCode.NONE:
-                    answers.append(_failed(data.index, code))
-                    continue
-            try:
-                result = partition.append(data.records)
-            except KafkaError as error:
-                answers.append(_refused(partition, error))
-                continue
-            if partition.waiters:
-                node.partitions.changed(partition)
-            if partition.appended_bytes > partition.write_back_at_bytes:
-                partition.write_back_at_bytes = partition.appended_bytes + WRITE_BACK_BYTES
-                node.group_commit.ask(partition)
-            answer = PartitionProduceResponse(
-                index=data.index,
-                error_code=0,
-                base_offset=result.base_offset,
-                log_append_time_ms=result.log_append_time_ms,
-                log_start_offset=result.log_start_offset,
-            )
+            answer = _append(node, partition, data, acks, exchange.version)
             answers.append(answer)
-            if acks != 0 and partition.must_wait_for_disk(acks):
+            if not answer.error_code and acks != 0 and partition.must_wait_for_disk(acks):
                 waiting.append((partition, answer))
         responses.append(
             TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
@@ -113,6 +86,38 @@ def handle(node: Node, exchange: Exchange, request: ProduceRequest) -> ProduceRe
     if not waiting:
         return response
     return _wait_for_disk(node, exchange, response, waiting)
+
+
+def _append(
+    node: Node, partition: Partition, data: PartitionProduceData, acks: int, version: int
+) -> PartitionProduceResponse:
+    """Append one partition's batch; what to say of it, once it is as durable as was asked for."""
+    records = data.records
+    if acks == -1 and partition.log.config.min_insync_replicas > 1:
+        # There is one replica, this one. Refused before anything is written, as Kafka does.
+        return _failed(data.index, ErrorCode.NOT_ENOUGH_REPLICAS)
+    if records is None:
+        return _failed(data.index, ErrorCode.INVALID_RECORD, "no records were sent")
+    if len(records) > ATTRIBUTES_POSITION and records[ATTRIBUTES_POSITION] & _UNUSUAL:
+        code = _unusual_error(records, version)
+        if code is not ErrorCode.NONE:
+            return _failed(data.index, code)
+    try:
+        result = partition.append(records)
+    except KafkaError as error:
+        return _refused(partition, error)
+    if partition.waiters:
+        node.partitions.changed(partition)
+    if partition.appended_bytes > partition.write_back_at_bytes:
+        partition.write_back_at_bytes = partition.appended_bytes + WRITE_BACK_BYTES
+        node.group_commit.ask(partition)
+    return PartitionProduceResponse(
+        index=data.index,
+        error_code=0,
+        base_offset=result.base_offset,
+        log_append_time_ms=result.log_append_time_ms,
+        log_start_offset=result.log_start_offset,
+    )
 
 
 def _resolve(node: Node, version: int, topic: TopicProduceData) -> tuple[str, ErrorCode]:
