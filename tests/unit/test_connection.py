@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from culver.broker.server import NO_RESPONSE, Connection, Exchange, Server
+from culver.broker.connection import Connection
+from culver.broker.exchange import NO_RESPONSE, Exchange
+from culver.broker.server import Server
 from culver.errors import MalformedRequest
 
 

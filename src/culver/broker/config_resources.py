@@ -13,8 +13,8 @@ from culver.core.names import validate_topic_name
 from culver.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from culver.broker.exchange import Exchange
     from culver.broker.node import Node
-    from culver.broker.server import Exchange
 
 TOPIC = 2
 BROKER = 4

@@ -6,8 +6,9 @@ import importlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from culver.broker.connection import Connection
+from culver.broker.exchange import Exchange
 from culver.broker.handlers import api_versions, groups
-from culver.broker.server import Connection, Exchange
 from culver.errors import MalformedRequest
 from culver.protocol.apis import API_VERSIONS_KEY, APIS, Api
 from culver.protocol.framing import frame_response, parse_request_header

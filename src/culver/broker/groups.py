@@ -19,9 +19,9 @@ from culver.protocol.messages.join_group import JoinGroupResponse
 from culver.protocol.records import Record, decode_records, encode_batch, iterate_headers
 
 if TYPE_CHECKING:
+    from culver.broker.exchange import Exchange
     from culver.broker.node import Node
     from culver.broker.partition import Partition
-    from culver.broker.server import Exchange
     from culver.scheduler import Timer
 
 _log = get_logger("culver.groups")

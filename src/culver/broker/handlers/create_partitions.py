@@ -19,8 +19,8 @@ from culver.protocol.messages.create_partitions import (
 )
 
 if TYPE_CHECKING:
+    from culver.broker.exchange import Exchange
     from culver.broker.node import Node
-    from culver.broker.server import Exchange
 
 
 def handle(

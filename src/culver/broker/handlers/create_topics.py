@@ -22,8 +22,8 @@ from culver.protocol.messages.create_topics import (
 )
 
 if TYPE_CHECKING:
+    from culver.broker.exchange import Exchange
     from culver.broker.node import Node
-    from culver.broker.server import Exchange
 
 
 def handle(node: Node, exchange: Exchange, request: CreateTopicsRequest) -> CreateTopicsResponse | None:

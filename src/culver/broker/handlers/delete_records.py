@@ -13,8 +13,8 @@ from culver.protocol.messages.delete_records import (
 )
 
 if TYPE_CHECKING:
+    from culver.broker.exchange import Exchange
     from culver.broker.node import Node
-    from culver.broker.server import Exchange
 
 TO_HIGH_WATERMARK = -1
 

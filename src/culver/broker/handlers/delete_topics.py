@@ -17,8 +17,8 @@ from culver.protocol.messages.delete_topics import (
 )
 
 if TYPE_CHECKING:
+    from culver.broker.exchange import Exchange
     from culver.broker.node import Node
-    from culver.broker.server import Exchange
 
 NO_ID = bytes(16)
 

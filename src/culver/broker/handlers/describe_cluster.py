@@ -16,8 +16,8 @@ from culver.protocol.messages.describe_cluster import (
 )
 
 if TYPE_CHECKING:
+    from culver.broker.exchange import Exchange
     from culver.broker.node import Node
-    from culver.broker.server import Exchange
 
 BROKERS = 1
 CONTROLLERS = 2

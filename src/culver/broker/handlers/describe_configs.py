@@ -20,8 +20,8 @@ from culver.protocol.messages.describe_configs import (
 )
 
 if TYPE_CHECKING:
+    from culver.broker.exchange import Exchange
     from culver.broker.node import Node
-    from culver.broker.server import Exchange
 
 
 def handle(node: Node, exchange: Exchange, request: DescribeConfigsRequest) -> DescribeConfigsResponse:

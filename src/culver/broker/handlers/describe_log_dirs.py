@@ -16,9 +16,9 @@ from culver.protocol.messages.describe_log_dirs import (
 )
 
 if TYPE_CHECKING:
+    from culver.broker.exchange import Exchange
     from culver.broker.node import Node
     from culver.broker.partition import Partition
-    from culver.broker.server import Exchange
 
 
 def handle(node: Node, exchange: Exchange, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:

@@ -15,8 +15,8 @@ from culver.protocol.messages.describe_producers import (
 )
 
 if TYPE_CHECKING:
+    from culver.broker.exchange import Exchange
     from culver.broker.node import Node
-    from culver.broker.server import Exchange
 
 
 def handle(node: Node, exchange: Exchange, request: DescribeProducersRequest) -> DescribeProducersResponse:

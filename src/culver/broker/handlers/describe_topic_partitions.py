@@ -17,8 +17,8 @@ from culver.protocol.messages.describe_topic_partitions import (
 )
 
 if TYPE_CHECKING:
+    from culver.broker.exchange import Exchange
     from culver.broker.node import Node
-    from culver.broker.server import Exchange
 
 PARTITIONS_PER_PAGE_MAX = 2000
 

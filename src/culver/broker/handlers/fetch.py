@@ -22,8 +22,8 @@ from culver.protocol.messages.fetch import (
 )
 
 if TYPE_CHECKING:
+    from culver.broker.exchange import Exchange
     from culver.broker.node import Node
-    from culver.broker.server import Exchange
     from culver.core.fetch_session import FetchContext, FetchPartitionState, Found
     from culver.scheduler import Timer
 

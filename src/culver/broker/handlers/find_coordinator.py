@@ -16,8 +16,8 @@ from culver.protocol.messages.find_coordinator import (
 )
 
 if TYPE_CHECKING:
+    from culver.broker.exchange import Exchange
     from culver.broker.node import Node
-    from culver.broker.server import Exchange
 
 GROUP = 0
 TRANSACTION = 1

@@ -20,8 +20,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from culver.broker.exchange import Exchange
     from culver.broker.node import Node
-    from culver.broker.server import Exchange
 
 APIS = frozenset(
     {

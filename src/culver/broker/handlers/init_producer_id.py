@@ -11,8 +11,8 @@ from culver.errors import ErrorCode
 from culver.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 if TYPE_CHECKING:
+    from culver.broker.exchange import Exchange
     from culver.broker.node import Node
-    from culver.broker.server import Exchange
 
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1

@@ -18,9 +18,9 @@ from culver.protocol.messages.list_offsets import (
 )
 
 if TYPE_CHECKING:
+    from culver.broker.exchange import Exchange
     from culver.broker.node import Node
     from culver.broker.partition import Partition
-    from culver.broker.server import Exchange
 
 LATEST = -1
 EARLIEST = -2

@@ -25,8 +25,8 @@ from culver.protocol.messages.metadata import (
 )
 
 if TYPE_CHECKING:
+    from culver.broker.exchange import Exchange
     from culver.broker.node import Node
-    from culver.broker.server import Exchange
 
 NO_ID = bytes(16)
 

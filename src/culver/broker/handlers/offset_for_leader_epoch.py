@@ -14,8 +14,8 @@ from culver.protocol.messages.offset_for_leader_epoch import (
 )
 
 if TYPE_CHECKING:
+    from culver.broker.exchange import Exchange
     from culver.broker.node import Node
-    from culver.broker.server import Exchange
 
 
 def handle(

@@ -9,8 +9,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from culver.broker.exchange import NO_RESPONSE, NoResponse
 from culver.broker.partition import WRITE_BACK_BYTES
-from culver.broker.server import NO_RESPONSE, NoResponse
 from culver.core.names import INTERNAL_TOPICS
 from culver.errors import ErrorCode, KafkaError
 from culver.log.validation import RecordsRefused
@@ -27,9 +27,9 @@ from culver.protocol.messages.produce import (
 from culver.protocol.records import CODEC_MASK, MAGIC, TRANSACTIONAL_BIT
 
 if TYPE_CHECKING:
+    from culver.broker.exchange import Exchange
     from culver.broker.node import Node
     from culver.broker.partition import Partition
-    from culver.broker.server import Exchange
 
 # Transactional batches and zstd, whose codec number has this bit, are not for every request.
 _UNUSUAL = TRANSACTIONAL_BIT | Codec.ZSTD
