@@ -106,6 +106,13 @@ def test_the_last_five_batches_survive_a_restart(how: str) -> None:
     assert fixture.log.append(sequenced(1, 12), 0).base_offset == 24
 
 
+def test_a_roll_right_before_a_stop_leaves_its_snapshot(fixture: LogFixture) -> None:
+    fixture.log.append(sequenced(1, 0), 0)
+    fixture.log.roll()
+    fixture.log.close()
+    assert fixture.fs.exists(f"{DIRECTORY}/00000000000000000001.snapshot")
+
+
 def test_snapshots_do_not_pile_up() -> None:
     fixture = LogFixture(segment_bytes=200)
     for number in range(40):

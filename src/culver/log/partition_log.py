@@ -362,7 +362,9 @@ class PartitionLog(AppendLog):
         if self._flush_running is not None:
             self._unflushed.give_back(self._flush_running)
             self._flush_running = None
-        if self._producers.producers and self._end_offset not in self._snapshots:
+        # A roll just before has made one already: twice in the list, it would be dropped as outdated by itself.
+        known = [*self._snapshots, *(offset for offset, _ in self._unflushed.snapshots)]
+        if self._producers.producers and self._end_offset not in known:
             self._unflushed.snapshots.append((self._end_offset, encode_snapshot(self._producers)))
         self.flush()
         active = self._active
