@@ -36,9 +36,10 @@ class FileRange:
     def __len__(self) -> int:
         return self.size
 
-    def send_to(self, socket_descriptor: int) -> int:
+    def send_to(self, socket_descriptor: int, max_bytes: int) -> int:
         """Send some of it; how many bytes. BlockingIOError when the socket takes none now."""
-        sent = os.sendfile(socket_descriptor, self._descriptor, self.position, self.size)
+        count = min(self.size, max_bytes)
+        sent = os.sendfile(socket_descriptor, self._descriptor, self.position, count)
         self.position += sent
         self.size -= sent
         return sent

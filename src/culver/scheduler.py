@@ -23,6 +23,11 @@ class Timer(Protocol):
 class Scheduler(Protocol):
     """All callbacks run on the one thread that runs the broker, never concurrently."""
 
+    @property
+    def busy(self) -> bool:
+        """Whether work that was handed to `run_blocking` is not done yet."""
+        ...
+
     def call_soon(self, callback: Callable[[], object]) -> None: ...
 
     def call_later(self, delay_ms: float, callback: Callable[[], object]) -> Timer: ...
@@ -55,6 +60,10 @@ class AsyncioScheduler:
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._under_way = 0  # jobs queued or running, as the loop's thread knows it
         self._closed = False
+
+    @property
+    def busy(self) -> bool:
+        return self._under_way > 0
 
     def call_soon(self, callback: Callable[[], object]) -> None:
         self._loop.call_soon(callback)

@@ -84,6 +84,9 @@ class Node:
         self._network = network
         self._store = store
         self._listener: Listener | None = None
+        self._watchful_ms = config.culver_watchful_us / 1000.0
+        self._watch_until_ms = 0.0
+        self._watching = False
 
     @property
     def image(self) -> ClusterImage:
@@ -97,6 +100,21 @@ class Node:
         """Once after each bunch of requests: start the flushes they need, wake the fetches they feed."""
         self.group_commit.start()
         self.partitions.wake()
+        if self._watchful_ms:
+            self._watch()
+
+    def _watch(self) -> None:
+        """Look out for the next requests a little longer before the processor is put to sleep."""
+        self._watch_until_ms = self.clock.monotonic_ms() + self._watchful_ms
+        if not self._watching:
+            self._watching = True
+            self.scheduler.call_soon(self._look)
+
+    def _look(self) -> None:
+        if self.clock.monotonic_ms() < self._watch_until_ms and not self.scheduler.busy:
+            self.scheduler.call_soon(self._look)  # the event loop asks for news before it comes back
+        else:
+            self._watching = False
 
     # -- life -------------------------------------------------------------------------------------------
 
