@@ -99,10 +99,11 @@ class BrokerConfig(Settings):
     )
     culver_watchful_us: int = integer(
         name="culver.watchful.us",
-        default=100,
+        default=0,
         minimum=0,
-        doc="Microseconds that the broker looks out for more requests before it lets its processor sleep. Waking "
-        "up takes about as long on many machines. 0 saves power, more saves latency.",
+        doc="Microseconds that the broker looks out for more requests before it lets its processor sleep. 50 "
+        "to 100 halve the latency of single requests on many machines, where waking up takes about as long, but "
+        "take a processor away from bulk traffic where there are few.",
     )
     queued_max_request_bytes: int = long(
         default=256 * MIB,
