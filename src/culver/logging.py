@@ -56,10 +56,6 @@ class Logger:
         if self._logger.isEnabledFor(logging.ERROR):
             self._write(logging.ERROR, event, fields, traceback=True)
 
-    def is_enabled(self, level: str) -> bool:
-        """Whether an event of that level would be written: to spare the cost of collecting its fields."""
-        return self._logger.isEnabledFor(LEVELS[level])
-
     def _write(self, level: int, event: str, fields: dict[str, object], *, traceback: bool = False) -> None:
         # The event is passed as an argument, so that a % in it is no placeholder.
         self._logger.log(level, "%s", event, exc_info=traceback, stacklevel=3, extra={_FIELDS: fields})

@@ -8,7 +8,7 @@ import pytest
 
 from culver.errors import MalformedRequest
 from culver.protocol.apis import API_VERSIONS_KEY, APIS
-from culver.protocol.framing import frame_response, frame_size, parse_request_header
+from culver.protocol.framing import frame_response, parse_request_header
 
 kio_serial = pytest.importorskip("kio.serial")
 
@@ -80,14 +80,6 @@ def test_every_truncated_header_is_refused(header_version: int) -> None:
 def test_a_header_that_lies_is_refused(data: bytes) -> None:
     with pytest.raises(MalformedRequest):
         parse_request_header(data, 0)
-
-
-def test_frame_sizes() -> None:
-    assert frame_size(b"\x00\x00\x00", 0, 100) is None
-    assert frame_size(b"xx\x00\x00\x00\x64", 2, 100) == 100
-    for lie in (b"\x00\x00\x00\x65", b"\xff\xff\xff\xff", b"\x00\x00\x00\x00", b"\x7f\xff\xff\xff", b"GET "):
-        with pytest.raises(MalformedRequest, match="frame of"):
-            frame_size(lie, 0, 100)
 
 
 def test_a_response_gets_its_size_and_correlation_id() -> None:

@@ -71,7 +71,7 @@ class World:
         self.log = Log()
         self.clock_ms = 0.0
         self.threads = Threads()
-        self.partition = Partition("t", bytes(16), 0, 0, self.log)  # type: ignore[arg-type]
+        self.partition = Partition("t", 0, 0, self.log)  # type: ignore[arg-type]
         self.commit = GroupCommit(self.threads, lambda: self.clock_ms)  # type: ignore[arg-type]
         self.told: list[tuple[str, BaseException | None]] = []
 

@@ -118,12 +118,6 @@ def test_set_up_twice_writes_once() -> None:
     assert second.getvalue().count("once") == 1
 
 
-def test_is_enabled_tells_whether_fields_are_worth_collecting() -> None:
-    lines_of("info")
-    assert log.is_enabled("info")
-    assert not log.is_enabled("debug")
-
-
 def test_a_level_or_form_there_is_not_is_refused() -> None:
     with pytest.raises(ValueError, match="no log level 'loud'; choose one of debug, info"):
         configure_logging("loud")

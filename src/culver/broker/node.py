@@ -225,7 +225,7 @@ class Node:
             created = log is None
             if log is None:
                 log = self.logs.create(topic.name, image.index, config)
-            partition = Partition(topic.name, topic.topic_id, image.index, image.leader_epoch, log)
+            partition = Partition(topic.name, image.index, image.leader_epoch, log)
             log.on_roll = lambda _log, partition=partition: self.group_commit.ask(partition)
             if log.corruption is not None:
                 _log.error(

@@ -35,14 +35,12 @@ class Partition:
         "leader_epoch",
         "log",
         "topic",
-        "topic_id",
         "waiters",
         "write_back_at_bytes",
     )
 
-    def __init__(self, topic: str, topic_id: bytes, index: int, leader_epoch: int, log: PartitionLog) -> None:
+    def __init__(self, topic: str, index: int, leader_epoch: int, log: PartitionLog) -> None:
         self.topic = topic
-        self.topic_id = topic_id
         self.index = index
         self.leader_epoch = leader_epoch
         self.log = log

@@ -55,11 +55,6 @@ class Producer:
         return self.batches[-1].last_sequence if self.batches else -1
 
 
-def advance_sequence(sequence: int, steps: int) -> int:
-    """The sequence number `steps` after this one; after the largest int32 comes 0."""
-    return (sequence + steps) & MAX_SEQUENCE
-
-
 class ProducerStates:
     """All producer ids of one partition."""
 

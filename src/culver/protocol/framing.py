@@ -17,12 +17,6 @@ from culver.errors import MalformedRequest
 from culver.protocol.apis import APIS
 from culver.protocol.primitives import Buffer, skip_tagged_fields
 
-SIZE_BYTES = 4
-
-# Api key, api version, correlation id and the length of the client id.
-_LEAST_REQUEST_BYTES = 10
-
-_SIZE = Struct(">i")
 _REQUEST_START = Struct(">hhih")
 _SIZE_AND_CORRELATION_ID = Struct(">ii")
 _SIZE_AND_CORRELATION_ID_AND_NO_TAGS = Struct(">iix")
@@ -31,19 +25,6 @@ _SIZE_AND_CORRELATION_ID_AND_NO_TAGS = Struct(">iix")
 # Api key, api version, correlation id, client id, position of the body. A plain tuple, as a named one costs a
 # quarter of the whole parse.
 RequestHeader: TypeAlias = tuple[int, int, int, str | None, int]
-
-
-def frame_size(buffer: Buffer, position: int, max_bytes: int) -> int | None:
-    """The size of the frame that starts here, without its four size bytes; None if those are not all there.
-
-    A size that no request can have raises MalformedRequest, before a byte of it is waited for.
-    """
-    if len(buffer) - position < SIZE_BYTES:
-        return None
-    size: int = _SIZE.unpack_from(buffer, position)[0]
-    if not _LEAST_REQUEST_BYTES <= size <= max_bytes:
-        raise MalformedRequest(f"frame of {size} bytes; allowed are {_LEAST_REQUEST_BYTES} to {max_bytes}")
-    return size
 
 
 # (api key, version) pairs whose request header has tagged fields. Filled as they are met: asking the table
