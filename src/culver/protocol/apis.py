@@ -82,10 +82,14 @@ APIS: dict[int, Api] = {
         Api(35, "DescribeLogDirs", 1, 5),
         Api(37, "CreatePartitions", 0, 3),
         Api(42, "DeleteGroups", 0, 2),
+        Api(43, "ElectLeaders", 0, 2),
         Api(44, "IncrementalAlterConfigs", 0, 1),
+        Api(45, "AlterPartitionReassignments", 0, 1),
+        Api(46, "ListPartitionReassignments", 0, 0),
         Api(47, "OffsetDelete", 0, 0),
         Api(60, "DescribeCluster", 0, 2),
         Api(61, "DescribeProducers", 0, 0),
+        Api(64, "UnregisterBroker", 0, 0),
         Api(75, "DescribeTopicPartitions", 0, 0),
     )
 }
