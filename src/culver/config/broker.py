@@ -58,6 +58,19 @@ class BrokerConfig(Settings):
     broker_rack: str | None = string(
         default=None, doc="Where the broker stands: a rack, a host, a zone. Replicas prefer different ones."
     )
+    culver_coordination: str = string(
+        name="culver.coordination",
+        default="local",
+        doc="Where the cluster's metadata lives. `local`: a file in the data directory. `local:FILE`: that file, "
+        "shared by brokers on one machine. `zookeeper://HOST:PORT,HOST:PORT/PATH`: a ZooKeeper ensemble.",
+    )
+    culver_session_timeout_ms: int = integer(
+        name="culver.session.timeout.ms",
+        default=2_000,
+        minimum=100,
+        doc="How long the metadata store must hear nothing of a broker before it counts as dead. A ZooKeeper "
+        "server raises it to twice its own tickTime.",
+    )
     data_dir: str = string(
         default="./culver-data",
         check=_nonempty,
@@ -180,6 +193,61 @@ class BrokerConfig(Settings):
     )
     unclean_leader_election_enable: bool = boolean(
         default=False, dynamic=True, doc="For topics that do not set `unclean.leader.election.enable`."
+    )
+
+    _replication = Section("Replication")
+
+    replica_lag_time_max_ms: int = long(
+        default=30_000,
+        minimum=1,
+        doc="A follower that has not been caught up for so long leaves the in-sync replicas.",
+    )
+    replica_fetch_wait_max_ms: int = integer(
+        default=500, minimum=1, doc="How long a leader may keep a follower's fetch waiting for records."
+    )
+    replica_fetch_max_bytes: int = integer(
+        default=MIB, minimum=0, doc="Record bytes that a follower asks for of one partition at a time."
+    )
+    replica_fetch_response_max_bytes: int = integer(
+        default=10 * MIB, minimum=0, doc="Record bytes that a follower asks for of all partitions at a time."
+    )
+    replica_fetch_backoff_ms: int = integer(
+        default=1_000, minimum=0, doc="How long a follower waits at most before it tries a failed fetch again."
+    )
+    replica_socket_timeout_ms: int = integer(
+        default=30_000, minimum=1, doc="How long a broker waits for another broker's answer."
+    )
+    replica_selector_class: str = string(
+        default="rack",
+        choices=("", "rack", "org.apache.kafka.common.replica.RackAwareReplicaSelector"),
+        doc="Which replica serves a consumer. `rack`, or Kafka's class of that meaning: one in the consumer's "
+        "own rack, if it says which and there is one in sync. Empty: always the leader.",
+    )
+    leader_replication_throttled_rate: int = long(
+        default=LONG_MAX,
+        minimum=1,
+        dynamic=True,
+        doc="Bytes a second that this broker sends to followers which are not in sync.",
+    )
+    follower_replication_throttled_rate: int = long(
+        default=LONG_MAX,
+        minimum=1,
+        dynamic=True,
+        doc="Bytes a second that this broker fetches for partitions in which it is not in sync.",
+    )
+    auto_leader_rebalance_enable: bool = boolean(
+        default=True, doc="Whether leadership goes back to the first of the replicas by itself."
+    )
+    leader_imbalance_check_interval_seconds: int = long(
+        default=300, minimum=1, doc="How often the controller looks whether leaders should go back."
+    )
+    leader_imbalance_per_broker_percentage: int = integer(
+        default=10,
+        minimum=0,
+        doc="Leaders go back when more than this share of a broker's partitions is led by another.",
+    )
+    controlled_shutdown_enable: bool = boolean(
+        default=True, doc="Whether a broker that stops hands its leaderships over first."
     )
 
     _segments = Section("Segments and indexes")

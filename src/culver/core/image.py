@@ -13,7 +13,7 @@ NO_LEADER = -1
 
 @dataclass(frozen=True, slots=True)
 class BrokerInfo:
-    """One living broker and where clients reach it."""
+    """One broker and where clients reach it. Its epoch counts the times it has joined the cluster."""
 
     id: int
     host: str
@@ -31,8 +31,13 @@ class PartitionImage:
     leader_epoch: int
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
+    # Eligible to lead though not in sync: they have everything up to the high watermark (KIP-966).
     elr: tuple[int, ...] = ()
+    # The version of the entry in the store: what a compare-and-set of it expects.
     partition_epoch: int = 0
+    # A reassignment under way: replicas that are to come, and to go once those are in sync.
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +48,8 @@ class TopicImage:
     topic_id: bytes
     partitions: tuple[PartitionImage, ...]
     config: Mapping[str, str] = field(default_factory=dict)
+    # The version of its entry in the store.
+    version: int = 0
 
     def __post_init__(self) -> None:
         assert len(self.topic_id) == 16
@@ -72,7 +79,10 @@ class ClusterImage:
 
     cluster_id: str
     controller_id: int = -1
+    # Those alive.
     brokers: Mapping[int, BrokerInfo] = field(default_factory=dict)
+    # All that belong to the cluster, alive or not.
+    registrations: Mapping[int, BrokerInfo] = field(default_factory=dict)
     topics: Mapping[str, TopicImage] = field(default_factory=dict)
     topics_by_id: Mapping[bytes, TopicImage] = field(default_factory=dict)
     _collisions: Mapping[str, str] = field(default_factory=dict, repr=False)
