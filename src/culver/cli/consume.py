@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import click
 
 from culver.cli import record_json
-from culver.cli.cluster import Cluster, Partition, as_topic_partitions
+from culver.cli.clients import Cluster, Partition, as_topic_partitions
 from culver.cli.output import note, progress
 from culver.cli.position import SYNTAX, Kind, Position, PositionType
 from culver.cli.reading import Limits, Reading

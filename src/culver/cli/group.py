@@ -8,7 +8,7 @@ import click
 from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, KafkaError
 
 from culver.cli.admin_types import ConsumerGroupDescription
-from culver.cli.cluster import Cluster, Partition, as_topic_partitions
+from culver.cli.clients import Cluster, Partition, as_topic_partitions
 from culver.cli.failure import ExitCode, Failure
 from culver.cli.group_lag import committed_offsets, group_lag
 from culver.cli.output import duration, note, print_json, print_table

@@ -9,7 +9,7 @@ from typing import Any
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, TopicPartition
 
 from culver.cli.admin_types import ConsumerGroupDescription
-from culver.cli.cluster import Cluster, Partition, as_topic_partitions
+from culver.cli.clients import Cluster, Partition, as_topic_partitions
 from culver.cli.record_format import timestamp_ms
 
 _POLL_SECONDS = 0.2

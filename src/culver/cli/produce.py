@@ -14,7 +14,7 @@ import click
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from culver.cli import record_json
-from culver.cli.cluster import Cluster
+from culver.cli.clients import Cluster
 from culver.cli.failure import ExitCode, Failure
 from culver.cli.output import note, print_json, progress
 from culver.cli.record_format import unescape

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from culver.cli.cluster import Cluster, Partition, as_topic_partitions
+from culver.cli.clients import Cluster, Partition, as_topic_partitions
 from culver.cli.failure import Failure
 from culver.cli.position import Kind, Position
 from culver.cli.record_format import timestamp_ms

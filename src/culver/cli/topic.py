@@ -19,7 +19,7 @@ from culver.cli.admin_types import (
     ResourceType,
     TopicDescription,
 )
-from culver.cli.cluster import Cluster, Partition
+from culver.cli.clients import Cluster, Partition
 from culver.cli.failure import ExitCode, Failure
 from culver.cli.output import note, print_json, print_table
 from culver.cli.position import SYNTAX, Position, PositionType
