@@ -18,12 +18,33 @@ class Listener(Protocol):
     def close(self) -> None: ...
 
 
+class Connecting(Protocol):
+    """A connection that is being made."""
+
+    def cancel(self) -> None:
+        """Have it not made: neither the factory nor `failed` is called any more. Harmless when it is too late."""
+        ...
+
+
 class Network(Protocol):
     """Byte streams between hosts, in the shape of asyncio's transports and protocols."""
 
     async def listen(
         self, host: str, port: int, factory: Callable[[], asyncio.BufferedProtocol]
     ) -> Listener: ...
+
+    def connect(
+        self,
+        host: str,
+        port: int,
+        factory: Callable[[], asyncio.BufferedProtocol],
+        failed: Callable[[OSError], object],
+    ) -> Connecting:
+        """Connect, without delay for small writes. Either the protocol's `connection_made` is called, or `failed`.
+
+        Neither before this returns. How long it may take is the caller's business: see `Connecting.cancel`.
+        """
+        ...
 
 
 class AsyncioListener:
@@ -41,6 +62,32 @@ class AsyncioListener:
         self._server.close()
 
 
+class AsyncioConnecting:
+    """A connection attempt of the running event loop."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        host: str,
+        port: int,
+        factory: Callable[[], asyncio.BufferedProtocol],
+        failed: Callable[[OSError], object],
+    ) -> None:
+        self._factory = factory
+        self._failed = failed
+        self._task = loop.create_task(self._connect(loop, host, port))
+
+    async def _connect(self, loop: asyncio.AbstractEventLoop, host: str, port: int) -> None:
+        try:
+            # The event loop turns Nagle's algorithm off for every TCP connection it makes.
+            await loop.create_connection(self._factory, host, port)
+        except OSError as error:
+            self._failed(error)
+
+    def cancel(self) -> None:
+        self._task.cancel()
+
+
 class AsyncioNetwork:
     """TCP through the running event loop."""
 
@@ -53,3 +100,12 @@ class AsyncioNetwork:
         server = await self._loop.create_server(factory, host, port, backlog=1024)
         bound = server.sockets[0].getsockname()[1]
         return AsyncioListener(host, server, bound)
+
+    def connect(
+        self,
+        host: str,
+        port: int,
+        factory: Callable[[], asyncio.BufferedProtocol],
+        failed: Callable[[OSError], object],
+    ) -> AsyncioConnecting:
+        return AsyncioConnecting(self._loop, host, port, factory, failed)

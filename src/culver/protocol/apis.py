@@ -1,4 +1,4 @@
-"""The table of the APIs that the broker serves: key, name, advertised versions, message classes."""
+"""The tables of the APIs that the broker serves: key, name, versions, message classes."""
 
 from __future__ import annotations
 
@@ -54,6 +54,7 @@ class Api:
         return 1 if self.flexible(version) and self.key != API_VERSIONS_KEY else 0
 
 
+# What clients are told of.
 APIS: dict[int, Api] = {
     api.key: api
     for api in (
@@ -93,3 +94,7 @@ APIS: dict[int, Api] = {
         Api(75, "DescribeTopicPartitions", 0, 0),
     )
 }
+
+# What only brokers of the same cluster say to each other: served, but never advertised. Keys far above Kafka's own.
+BROKER_HELLO_KEY = 30_000
+PRIVATE_APIS: dict[int, Api] = {api.key: api for api in (Api(BROKER_HELLO_KEY, "BrokerHello", 0, 0),)}
