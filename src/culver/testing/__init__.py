@@ -1,14 +1,18 @@
-"""Test tools for people who use Culver: a broker in a subprocess, and pytest fixtures around it.
+"""Test tools for people who use Culver: brokers in subprocesses, and pytest fixtures around them.
 
-    from culver.testing import Broker
+    from culver.testing import Broker, Cluster
 
     with Broker(topics={"orders": 3}) as broker:
         producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})
 
-The pytest plugin (loaded by itself once Culver is installed) gives the fixtures `culver_broker` and
-`culver_topic`; see `culver.testing.pytest_plugin`.
+    with Cluster(brokers=3, topics={"orders": 3}) as cluster:
+        cluster.broker(cluster.leader("orders", 0)).kill()
+
+The pytest plugin (loaded by itself once Culver is installed) gives the fixtures `culver_broker`, `culver_topic` and
+`culver_cluster`; see `culver.testing.pytest_plugin`.
 """
 
 from culver.testing.broker import Broker, BrokerFailed
+from culver.testing.cluster import Cluster, ClusterFailed, PartitionState
 
-__all__ = ["Broker", "BrokerFailed"]
+__all__ = ["Broker", "BrokerFailed", "Cluster", "ClusterFailed", "PartitionState"]

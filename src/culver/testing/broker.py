@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import select
 import shutil
@@ -16,6 +15,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TypeAlias
+
+from culver.lifeline import Lifeline
 
 SettingValue: TypeAlias = str | int | float | bool
 READY_TIMEOUT_SECONDS = 30.0
@@ -31,7 +32,8 @@ class Broker:
 
     `topics` maps the names of topics to create to their partition counts. `config` holds broker
     settings by their Kafka names. `data_dir` is used and kept when given; otherwise a temporary one is
-    made and removed. `arguments` are passed on to `culver serve` as they are.
+    made and removed. `broker_id`, `coordination` and `rack` make it one of several; `Cluster` sees to that.
+    `arguments` are passed on to `culver serve` as they are.
 
     The process dies with this one, however this one ends.
     """
@@ -43,19 +45,26 @@ class Broker:
         data_dir: str | os.PathLike[str] | None = None,
         *,
         listen: str = "127.0.0.1:0",
+        broker_id: int | None = None,
+        coordination: str | None = None,
+        rack: str | None = None,
         arguments: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
         ready_timeout_s: float = READY_TIMEOUT_SECONDS,
     ) -> None:
         self._topics = dict(topics or {})
-        self._config = {name: _setting_text(value) for name, value in (config or {}).items()}
+        self._config = {name: setting_text(value) for name, value in (config or {}).items()}
         self._given_data_dir = None if data_dir is None else Path(data_dir)
         self._listen = listen
-        self._arguments = list(arguments)
+        self.broker_id = 1 if broker_id is None else broker_id
+        options = {"--broker-id": broker_id, "--coordination": coordination, "--rack": rack}
+        given = [(name, str(value)) for name, value in options.items() if value is not None]
+        self._arguments = [word for option in given for word in option] + list(arguments)
         self._environment = dict(environment or {})
         self._ready_timeout_s = ready_timeout_s
         self._process: subprocess.Popen[bytes] | None = None
-        self._lifeline: int | None = None
+        self._lifeline: Lifeline | None = None
+        self._suspended = False
         self._workspace: Path | None = None
         self._bootstrap_servers: str | None = None
 
@@ -83,6 +92,11 @@ class Broker:
         return self._process is not None and self._process.poll() is None
 
     @property
+    def suspended(self) -> bool:
+        """Whether it is stopped in its tracks, between `suspend()` and `resume()`."""
+        return self._suspended
+
+    @property
     def data_dir(self) -> Path:
         """Where the broker keeps its logs."""
         if self._given_data_dir is not None:
@@ -102,37 +116,48 @@ class Broker:
         self, name: str, partitions: int = 1, config: Mapping[str, SettingValue] | None = None
     ) -> None:
         """Create one topic; raises culver.errors.KafkaError when the broker refuses it."""
-        settings = {key: _setting_text(value) for key, value in (config or {}).items()}
-        self._create_topics({name: partitions}, settings)
+        settings = {key: setting_text(value) for key, value in (config or {}).items()}
+        self._create_topics(self.bootstrap_servers, {name: partitions}, settings)
 
     # --- its life ---
 
     def start(self) -> Broker:
         """Start the process, wait until it is ready, create the topics. A failure leaves nothing running."""
+        self.launch()
+        self.wait_until_ready()
+        return self
+
+    def launch(self) -> None:
+        """Start the process and do not wait for it: `wait_until_ready()` does. So several start side by side."""
         if self._process is not None:
             raise BrokerFailed("the broker is already running")
-        first_start = self._bootstrap_servers is None
         if self._workspace is None:
             self._workspace = Path(tempfile.mkdtemp(prefix="culver-test-"))
             (self._workspace / "broker.log").touch()
         try:
             self._spawn()
-            self._bootstrap_servers = self._wait_until_ready()
-            if first_start and self._topics:
-                self._create_topics(self._topics)
         except BaseException:
-            self._end(signal.SIGKILL)
-            if first_start:
-                self._remove_workspace()
+            self._give_up()
             raise
-        return self
+
+    def wait_until_ready(self) -> None:
+        """Wait until a launched broker serves clients, then create the topics. A failure leaves nothing running."""
+        first_start = self._bootstrap_servers is None
+        try:
+            address = self._wait_until_ready()
+            if first_start and self._topics:
+                self._create_topics(address, self._topics)
+        except BaseException:
+            self._give_up()
+            raise
+        self._bootstrap_servers = address
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_SECONDS) -> None:
         """Ask the broker to end (SIGTERM) and insist on a clean exit. The data stays."""
         if self._process is None:
             return
         process = self._process
-        process.send_signal(signal.SIGTERM)
+        self.begin_to_stop()
         try:
             exit_code = process.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -144,9 +169,28 @@ class Broker:
         if exit_code != 0:
             raise BrokerFailed(self._with_log(f"the broker ended with exit code {exit_code}"))
 
+    def begin_to_stop(self) -> None:
+        """Ask the broker to end and do not wait for it: `stop()` does. So several stop side by side."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGTERM)
+            self.resume()
+
     def kill(self) -> None:
         """End the broker at once (SIGKILL), as a crash would."""
         self._end(signal.SIGKILL)
+
+    def suspend(self) -> None:
+        """Stop the broker in its tracks (SIGSTOP): alive, its connections open, but deaf and mute."""
+        if self._process is None:
+            raise BrokerFailed("the broker is not running")
+        self._process.send_signal(signal.SIGSTOP)
+        self._suspended = True
+
+    def resume(self) -> None:
+        """Let a suspended broker go on (SIGCONT), as if no time had passed for it."""
+        if self._process is not None and self._suspended:
+            self._process.send_signal(signal.SIGCONT)
+        self._suspended = False
 
     def restart(self) -> None:
         """Stop the broker if it runs, then start it again on the same port and data directory."""
@@ -174,12 +218,12 @@ class Broker:
             self.close()
 
     def _create_topics(
-        self, partitions_by_topic: Mapping[str, int], config: Mapping[str, str] | None = None
+        self, address: str, partitions_by_topic: Mapping[str, int], config: Mapping[str, str] | None = None
     ) -> None:
         # Imported late: the codecs are no concern of a pytest run that starts no broker.
         from culver.testing.topics import create_topics
 
-        create_topics(self.bootstrap_servers, partitions_by_topic, config)
+        create_topics(address, partitions_by_topic, config)
 
     # --- the process ---
 
@@ -202,26 +246,18 @@ class Broker:
 
     def _spawn(self) -> None:
         assert self._workspace is not None
-        lifeline_read, lifeline_write = os.pipe()
-        try:
-            with open(self._workspace / "broker.log", "ab") as log:
-                process = subprocess.Popen(
-                    self._command(),
-                    stdin=lifeline_read,
-                    stdout=subprocess.PIPE,
-                    stderr=log,
-                    env=os.environ | {"PYTHONUNBUFFERED": "1"} | self._environment,
-                    # A Ctrl-C at the terminal is for the tests; the broker is stopped by them.
-                    start_new_session=True,
-                )
-            self._process = process
-            _kill_when_closed(lifeline_read, process.pid)
-        except BaseException:
-            os.close(lifeline_write)
-            raise
-        finally:
-            os.close(lifeline_read)
-        self._lifeline = lifeline_write
+        with open(self._workspace / "broker.log", "ab") as log, Lifeline() as lifeline:
+            self._process = subprocess.Popen(
+                self._command(),
+                stdin=lifeline.child_end,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=os.environ | {"PYTHONUNBUFFERED": "1"} | self._environment,
+                # A Ctrl-C at the terminal is for the tests; the broker is stopped by them.
+                start_new_session=True,
+            )
+            lifeline.tie(self._process.pid)
+        self._lifeline = lifeline
 
     def _wait_until_ready(self) -> str:
         """Read stdout up to the line `ready HOST:PORT ...` and return the address."""
@@ -255,9 +291,16 @@ class Broker:
             if self._process.stdout is not None:
                 self._process.stdout.close()
             self._process = None
+        self._suspended = False
         if self._lifeline is not None:
-            os.close(self._lifeline)
+            self._lifeline.cut()
             self._lifeline = None
+
+    def _give_up(self) -> None:
+        """After a failed start: nothing runs, and nothing is left on the disk that was not there before."""
+        self._end(signal.SIGKILL)
+        if self._bootstrap_servers is None:
+            self._remove_workspace()
 
     def _remove_workspace(self) -> None:
         if self._workspace is not None:
@@ -269,20 +312,5 @@ class Broker:
         return f"{message}; its log:\n{log}" if log else f"{message}; it logged nothing"
 
 
-def _setting_text(value: SettingValue) -> str:
+def setting_text(value: SettingValue) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _kill_when_closed(read_end: int, pid: int) -> None:
-    """Have the kernel kill `pid` when the last write end of this pipe is closed: when we end, however we end.
-
-    The signal belongs to the open pipe, which the child holds as its stdin, so it needs no thread and no
-    help from the child, and unlike PR_SET_PDEATHSIG does not fire when merely the starting thread ends.
-    """
-    set_signal = getattr(fcntl, "F_SETSIG", None)
-    if set_signal is None:  # not Linux: stop() and close() still end it
-        return
-    fcntl.fcntl(read_end, fcntl.F_SETOWN, pid)
-    fcntl.fcntl(read_end, set_signal, signal.SIGKILL)
-    flags = fcntl.fcntl(read_end, fcntl.F_GETFL)
-    fcntl.fcntl(read_end, fcntl.F_SETFL, flags | os.O_ASYNC)

@@ -14,6 +14,9 @@ arguments of `Broker`.
 `@pytest.mark.culver_topic(partitions=3, config={"cleanup.policy": "compact"})`. A test that needs several
 calls `culver_topic_factory(partitions=..., config=...)`, which returns a new name each time.
 
+`culver_cluster` is a `culver.testing.Cluster` of three brokers that only this test uses, so that it may take
+them down: `@pytest.mark.culver_cluster(brokers=5, topics={"orders": 3})` gives the arguments of `Cluster`.
+
 Imports stay light: pytest loads this module in every run of every project that has Culver installed.
 """
 
@@ -28,6 +31,7 @@ import pytest
 
 if TYPE_CHECKING:
     from culver.testing.broker import Broker, SettingValue
+    from culver.testing.cluster import Cluster
 
 _LONGEST_NAME_PART = 80
 _serial_numbers = itertools.count(1)
@@ -43,6 +47,10 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
         "culver_topic(partitions=1, config=None): how the fixture culver_topic creates this test's topic",
+    )
+    config.addinivalue_line(
+        "markers",
+        "culver_cluster(brokers=3, topics=None, config=None, ...): how the fixture culver_cluster is started",
     )
 
 
@@ -79,3 +87,13 @@ def culver_topic(request: pytest.FixtureRequest, culver_topic_factory: TopicFact
     """The name of a topic that only this test uses."""
     marker = request.node.get_closest_marker("culver_topic")
     return culver_topic_factory(**(marker.kwargs if marker else {}))
+
+
+@pytest.fixture
+def culver_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """A running cluster that only this test uses."""
+    from culver.testing.cluster import Cluster
+
+    marker = request.node.get_closest_marker("culver_cluster")
+    with Cluster(*(marker.args if marker else ()), **(marker.kwargs if marker else {})) as cluster:
+        yield cluster
