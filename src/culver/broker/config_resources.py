@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from culver.broker.controller import Outcome, each
+from culver.broker.administration import Outcome, each
 from culver.config.alter import Alteration, alter_broker, alter_topic
 from culver.core.image import TopicImage
 from culver.core.names import validate_topic_name
@@ -49,11 +49,13 @@ def alteration(
     if kind == TOPIC:
         topic = topic_named(node, name)
         settings = alter_topic(node.config, {} if replace else topic.config, changes)
-        return lambda done: node.controller.set_topic_config(name, settings, done)
+        return lambda done: node.administration.set_topic_config(name, settings, done)
     if kind == BROKER:
         check_broker_name(node, name)
-        settings = alter_broker(node.config, {} if replace else node.config.dynamic, changes)
-        return lambda done: node.controller.set_broker_config(settings, done)
+        broker_id = node.broker_id if name else None
+        now = node.config.dynamic if name else node.config.dynamic_default
+        settings = alter_broker(node.config, {} if replace else now, changes)
+        return lambda done: node.administration.set_broker_config(broker_id, settings, done)
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"resources of type {kind} have no settings here")
 
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import uuid
 from collections import deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from culver.broker.controller import NewTopic, Outcome
+from culver.broker.administration import NewTopic, Outcome
+from culver.broker.group_loading import GroupLoader, Load
 from culver.core.group_coordinator import GroupCoordinator
 from culver.core.group_effects import Append, Effects, Reply, RequestContext
 from culver.core.group_settings import GroupSettings
+from culver.core.image import BrokerInfo
 from culver.core.names import GROUP_OFFSETS_TOPIC
-from culver.errors import ErrorCode, KafkaError, MalformedRequest
-from culver.log.partition_log import ColdRead
+from culver.errors import ErrorCode, KafkaError
 from culver.logging import get_logger
 from culver.protocol.messages.join_group import JoinGroupResponse
-from culver.protocol.records import Record, decode_records, encode_batch, iterate_headers
+from culver.protocol.records import Record, encode_batch
 
 if TYPE_CHECKING:
     from culver.broker.exchange import Exchange
@@ -26,11 +26,12 @@ if TYPE_CHECKING:
 
 _log = get_logger("culver.groups")
 
-_LOAD_BYTES = 1 << 20
+# How long a client waits at most for its group's records to reach the other replicas.
+_COMMIT_TIMEOUT_MS = 5_000
 
 
 class _Appending:
-    """An append on its way to the disk, and how it ended once that is known."""
+    """An append on its way to disk and replicas, and how it ended once that is known."""
 
     __slots__ = ("append", "error")
 
@@ -40,7 +41,11 @@ class _Appending:
 
 
 class Groups:
-    """The one caller of the GroupCoordinator: appends its records, sends its replies, keeps its deadlines."""
+    """The one caller of the GroupCoordinator: appends its records, sends its replies, keeps its deadlines.
+
+    Groups live where their partition of the internal topic is led. When this broker becomes its leader they are
+    read back from its log; when it ceases to be, they are dropped, and whoever waits is sent to look elsewhere.
+    """
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -48,12 +53,19 @@ class Groups:
         self._timer_at_ms = 0.0
         # The coordinator hears of the appends to one partition in the order in which it asked for them.
         self._appending: dict[int, deque[_Appending]] = {}
+        self._loader = GroupLoader(node, self._replay, self._loaded)
         self._topic_wanted: list[Outcome] = []
         self._coordinator: GroupCoordinator | None = None
+        self._topic_id: bytes | None = None  # of the internal topic that the coordinator was made for
 
     @property
     def coordinator(self) -> GroupCoordinator:
-        if self._coordinator is None:
+        topic = self._node.image.topics.get(GROUP_OFFSETS_TOPIC)
+        topic_id = None if topic is None else topic.topic_id
+        if self._coordinator is None or topic_id != self._topic_id:
+            # Another topic may have another number of partitions, and then groups live elsewhere in it.
+            self._drop_all()
+            self._topic_id = topic_id
             self._coordinator = self._new_coordinator()
         return self._coordinator
 
@@ -75,25 +87,37 @@ class Groups:
             else config.offsets_topic_num_partitions,
         )
         return GroupCoordinator(
-            settings,
-            _ImageTopics(self._node),
-            lambda stem: f"{stem}-{uuid.uuid4()}",
-            self._node.clock.now_ms,
+            settings, _ImageTopics(self._node), self._new_member_id, self._node.clock.now_ms
         )
+
+    def _new_member_id(self, stem: str) -> str:
+        return f"{stem}-{uuid.UUID(bytes=self._node.new_uuid())}"
+
+    def coordinator_of(self, group_id: str) -> BrokerInfo | None:
+        """The living broker that leads a group's partition."""
+        image = self._node.image
+        partition = image.partition(GROUP_OFFSETS_TOPIC, self.coordinator.partition_for(group_id))
+        return None if partition is None else image.brokers.get(partition.leader)
 
     # -- requests ---------------------------------------------------------------------------------------
 
-    def handle(self, exchange: Exchange, method: Callable[..., Effects], request: Any) -> Any:
+    def handle(self, exchange: Exchange, method: str, request: Any) -> Any:
         """Run one request through the coordinator: its response, or None while it waits for one."""
         context = RequestContext(exchange.client_id or "", "/" + exchange.client_host, exchange.version)
+        coordinator = self.coordinator
+        if not self._node.lease_holds:
+            # Another broker may coordinate the groups by now, and know better. One without any sends all away.
+            coordinator = self._new_coordinator()
         response = None
-        for effect in method(request, context, exchange, self._node.clock.monotonic_ms()):
+        for effect in getattr(coordinator, method)(
+            request, context, exchange, self._node.clock.monotonic_ms()
+        ):
             if isinstance(effect, Reply) and effect.token is exchange:
                 response = _as_of_version(exchange, effect.response)
             else:
                 self._carry_out_one(effect)
         if response is None:
-            exchange.on_abandon = lambda: self.coordinator.cancel(exchange)
+            exchange.on_abandon = lambda: coordinator.cancel(exchange)
         self._set_timer()
         return response
 
@@ -112,42 +136,55 @@ class Groups:
     # -- records ----------------------------------------------------------------------------------------
 
     def _append(self, append: Append) -> None:
-        number = append.partition
-        waiting = self._appending.setdefault(number, deque())
+        # A partition that is led anew gets a queue of its own: what is still on its way from before is nobody's.
+        waiting = self._appending.setdefault(append.partition, deque())
         mine = _Appending(append)
         waiting.append(mine)
+        inside = True
 
-        def committed(error: BaseException | None) -> None:
-            mine.error = ErrorCode.NONE if error is None else ErrorCode.KAFKA_STORAGE_ERROR
-            self._report(number)
+        def committed(error: ErrorCode) -> None:
+            mine.error = error
+            if inside:
+                # Not from inside the coordinator's own call: it is told when that has returned.
+                self._node.scheduler.call_soon(lambda: self._report(waiting))
+            else:
+                self._report(waiting)
 
-        partition = self._node.partitions.get(GROUP_OFFSETS_TOPIC, number)
+        try:
+            partition = self._node.partitions.get(GROUP_OFFSETS_TOPIC, append.partition)
+            if partition is None or partition.state is None or not self._node.lease_holds:
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            self._write(partition, append)
+        except KafkaError as error:
+            committed(error.code)
+        else:
+            self._node.replication.commit(partition, partition.log.end_offset, _COMMIT_TIMEOUT_MS, committed)
+        inside = False
+
+    def _write(self, partition: Partition, append: Append) -> None:
+        assert partition.state is not None
+        if partition.state.below_min:
+            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
         now_ms = self._node.clock.now_ms()
         records = [
             Record(position, now_ms, record.key, record.value)
             for position, record in enumerate(append.records)
         ]
+        if any(len(record.value or b"") > partition.log.config.max_message_bytes for record in records):
+            # A group's state is one record. What members put into it is theirs to keep within bounds.
+            raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
         try:
-            if partition is None:
-                raise KafkaError(ErrorCode.NOT_COORDINATOR)
-            if any(len(record.value or b"") > partition.log.config.max_message_bytes for record in records):
-                # A group's state is one record. What members put into it is theirs to keep within bounds.
-                raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
             partition.append_internal(encode_batch(records))
-        except KafkaError as error:
-            mine.error = error.code
-            # Not from inside the coordinator's own call: it is told when that has returned.
-            self._node.scheduler.call_soon(lambda: self._report(number))
-            return
-        self._node.partitions.changed(partition)
-        if partition.log.config.flush == "os":
-            mine.error = ErrorCode.NONE
-            self._node.scheduler.call_soon(lambda: self._report(number))
+        except KafkaError:
+            if partition.log.failed is not None:
+                self._node.replication.log_failed(partition)
+            raise
+        if partition.replicated:
+            self._node.replication.appended(partition)
         else:
-            self._node.group_commit.wait(partition, committed)
+            self._node.partitions.changed(partition)
 
-    def _report(self, number: int) -> None:
-        waiting = self._appending[number]
+    def _report(self, waiting: deque[_Appending]) -> None:
         while waiting and waiting[0].error is not None:
             done = waiting.popleft()
             assert done.error is not None
@@ -157,55 +194,57 @@ class Groups:
         # A reply may have led to more appends, outside of any bunch of requests.
         self._node.after_requests()
 
-    def load(self, partition: Partition) -> None:
+    # -- coming and going -------------------------------------------------------------------------------
+
+    def became_leader(self, partition: Partition) -> None:
         """Rebuild the groups of one partition of the internal topic from its records."""
         coordinator = self.coordinator
-        log = partition.log
+        if coordinator.partition(partition.index) is not None:
+            # Led before, in an earlier epoch, and perhaps not all the time: the log says what counts.
+            self.resigned(partition.index)
         coordinator.load_begin(partition.index)
-        offset = log.start_offset
-        try:
-            while offset < log.end_offset:
-                result = log.read(offset, _LOAD_BYTES, log.end_offset, wait=True)
-                assert not isinstance(result, ColdRead)
-                following = self._replay(
-                    partition.index, b"".join(cast("list[bytes]", result.buffers)), offset
-                )
-                if following <= offset:
-                    break
-                offset = following
-        except (KafkaError, OSError) as error:
-            # The groups of this partition are lost to this start; their clients hear that it is still loading.
-            _log.error("cannot load groups", partition=partition.index, error=str(error))
-            return
-        self._carry_out(coordinator.load_done(partition.index, self._node.clock.monotonic_ms()))
-        loaded = coordinator.partition(partition.index)
+        self._loader.begin(partition)
+
+    def resigned(self, index: int) -> None:
+        """Another broker leads the partition now, or none: its groups are no longer to be found here."""
+        self._loader.stop(index)
+        self._appending.pop(index, None)
+        if self._coordinator is not None:
+            self._carry_out(self._coordinator.unload(index, self._node.clock.monotonic_ms()))
+
+    def _replay(self, number: int, key: bytes, value: bytes | None) -> None:
+        self.coordinator.replay(number, key, value)
+
+    def _loaded(self, load: Load) -> None:
+        index, now_ms = load.partition.index, self._node.clock.monotonic_ms()
+        self._carry_out(self.coordinator.load_done(index, now_ms))
+        loaded = self.coordinator.partition(index)
         if loaded is not None and loaded.unreadable_groups:
             _log.error(
                 "groups start without their members: their records cannot be read",
-                partition=partition.index,
+                partition=index,
                 groups=sorted(loaded.unreadable_groups),
             )
+        if load.deleted_topics:
+            self._carry_out(self.coordinator.on_topics_deleted(load.deleted_topics, now_ms))
+        self._node.after_requests()
 
-    def _replay(self, number: int, data: bytes, offset: int) -> int:
-        """Replay the whole batches in `data`; the offset after the last of them."""
-        following = offset
-        for position, header in _whole_batches(data):
-            if not header.is_control:
-                for record in decode_records(data, self._node.config.max_decompressed_bytes, position):
-                    if record.offset >= offset and record.key is not None:
-                        try:
-                            self.coordinator.replay(number, record.key, record.value)
-                        except MalformedRequest as error:
-                            _log.error(
-                                "skipped an unreadable group record", partition=number, error=str(error)
-                            )
-            following = header.last_offset + 1
-        return following
+    def _drop_all(self) -> None:
+        coordinator, self._coordinator = self._coordinator, None
+        if coordinator is None:
+            return
+        for index in range(coordinator.settings.offsets_topic_num_partitions):
+            self._loader.stop(index)
+            self._appending.pop(index, None)
+            for effect in coordinator.unload(index, self._node.clock.monotonic_ms()):
+                self._carry_out_one(effect)
 
     # -- timers and topics ------------------------------------------------------------------------------
 
     def _set_timer(self) -> None:
-        deadline_ms = self.coordinator.next_deadline_ms()
+        if self._coordinator is None:
+            return
+        deadline_ms = self._coordinator.next_deadline_ms()
         if deadline_ms is None or (self._timer is not None and self._timer_at_ms <= deadline_ms):
             return
         if self._timer is not None:
@@ -220,15 +259,14 @@ class Groups:
         self._node.after_requests()
 
     def topic_deleted(self, name: str) -> None:
-        """Committed offsets of a topic that is gone go with it."""
+        """Committed offsets of a topic that is gone go with it, in the groups that are led here."""
         if self._coordinator is None:
             return
-        now_ms = self._node.clock.monotonic_ms()
         if name == GROUP_OFFSETS_TOPIC:
-            for number in range(self._coordinator.settings.offsets_topic_num_partitions):
-                self._carry_out(self._coordinator.unload(number, now_ms))
-            self._coordinator = None
+            self._drop_all()
         else:
+            self._loader.topic_deleted(name)
+            now_ms = self._node.clock.monotonic_ms()
             self._carry_out(self._coordinator.on_topics_deleted([name], now_ms))
         self._node.after_requests()
 
@@ -246,18 +284,21 @@ class Groups:
             for one in wanted:
                 one(error)
 
-        config = self._node.config
-        topic = NewTopic(
-            GROUP_OFFSETS_TOPIC,
-            uuid.uuid4().bytes,
-            config.offsets_topic_num_partitions,
-            {
-                "cleanup.policy": "compact",
-                "compression.type": "producer",
-                "segment.bytes": str(config.offsets_topic_segment_bytes),
-            },
-        )
-        self._node.controller.create_topic(topic, made)
+        node = self._node
+        count = node.config.offsets_topic_num_partitions
+        factor = min(node.config.offsets_topic_replication_factor, len(node.image.registrations))
+        try:
+            replicas = node.administration.place(count, factor)
+        except KafkaError as error:
+            made(error)
+            return
+        settings = {
+            "cleanup.policy": "compact",
+            "compression.type": "producer",
+            "segment.bytes": str(node.config.offsets_topic_segment_bytes),
+        }
+        topic = NewTopic(GROUP_OFFSETS_TOPIC, node.new_uuid(), replicas, settings)
+        node.administration.create_topic(topic, made)
 
     def stop(self) -> None:
         if self._timer is not None:
@@ -280,15 +321,6 @@ class _ImageTopics:
 
     def partition_exists(self, name: str, partition: int) -> bool:
         return self._node.image.partition(name, partition) is not None
-
-
-def _whole_batches(data: bytes) -> Any:
-    """The batches of a read, without the last one if it was cut off."""
-    try:
-        yield from iterate_headers(data)
-    except KafkaError as error:
-        if error.code is not ErrorCode.INVALID_RECORD:
-            raise
 
 
 def _as_of_version(exchange: Exchange, response: Any) -> Any:

@@ -12,7 +12,15 @@ from functools import lru_cache, partial
 from culver.core import authorized_operations
 from culver.core.group import ClassicGroup, GroupState
 from culver.core.group_admin import delete_groups, describe_error, describe_group, list_groups
-from culver.core.group_effects import Append, Effects, Gather, Reply, RequestContext, Token
+from culver.core.group_effects import (
+    WRITTEN_ANYHOW,
+    Append,
+    Effects,
+    Gather,
+    Reply,
+    RequestContext,
+    Token,
+)
 from culver.core.group_join import JoinRequests
 from culver.core.group_membership import MemberRequests
 from culver.core.group_offset_fetch import fetch_group, fetch_response, group_error, requested_groups
@@ -184,17 +192,25 @@ class GroupCoordinator:
     # --- the caller's reports ---
 
     def append_done(self, append: Append, error: ErrorCode, now_ms: float) -> Effects:
-        """The records of `append` are durable (`error` is NONE), or could not be written."""
+        """The records of `append` are durable (`error` is NONE), or could not be written.
+
+        Or they were written, but it was not seen in time that they are durable: then nobody is told so, and they
+        count as soon as a later append to the partition is durable, for the log keeps its order.
+        """
         out: Effects = []
         shard = self._shards.get(append.partition)
         if shard is None or append not in shard.partition.in_flight:
             # The partition has been unloaded since, and everyone who waited has been told.
             return out
-        shard.partition.in_flight.remove(append)
+        partition = shard.partition
+        partition.in_flight.remove(append)
         if error is ErrorCode.NONE:
-            replay = shard.partition.replay
+            if partition.in_doubt:
+                partition.replay_in_doubt()
             for record in append.records:
-                replay(record.change)
+                partition.replay(record.change)
+        elif error in WRITTEN_ANYHOW:
+            partition.in_doubt += [record.change for record in append.records]
         append.finish(error, now_ms, out)
         return out
 

@@ -73,6 +73,9 @@ _APPEND_ERRORS = {
     ErrorCode.INVALID_FETCH_SIZE: ErrorCode.UNKNOWN_SERVER_ERROR,
 }
 
+# The records are in the log: whether they stay there shows later.
+WRITTEN_ANYHOW = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
+
 
 def append_error(error: ErrorCode) -> ErrorCode:
     """The error a group request is answered with when its records could not be appended."""

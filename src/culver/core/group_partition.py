@@ -33,6 +33,8 @@ class GroupPartition:
         # Group id -> topic -> partition -> offset. No empty dictionaries inside.
         self.offsets: dict[str, dict[str, dict[int, CommittedOffset]]] = {}
         self.in_flight: list[Append] = []
+        # Changes that are in the log, though it was not seen in time that they are durable.
+        self.in_doubt: list[StateChange] = []
         # Groups whose saved metadata made no sense: they start without members.
         self.unreadable_groups: list[str] = []
 
@@ -55,6 +57,12 @@ class GroupPartition:
                 self.groups[group_id] = ClassicGroup(group_id)
             return
         self._replay_metadata(change)
+
+    def replay_in_doubt(self) -> None:
+        """Something later in the log is durable, and so is all before it."""
+        changes, self.in_doubt = self.in_doubt, []
+        for change in changes:
+            self.replay(change)
 
     def append(self, records: Sequence[StateRecord], finish: Finish, out: Effects) -> None:
         """Ask for these records to be written; `finish` hears how it went."""

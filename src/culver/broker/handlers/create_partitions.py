@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from culver.broker.controller import each
-from culver.broker.handlers.create_topics import check_assignment, check_count
+from culver.broker.administration import each
+from culver.broker.handlers.create_topics import check_count, new_replicas
+from culver.core import reassignment
+from culver.core.names import GROUP_OFFSETS_TOPIC
 from culver.errors import ErrorCode, KafkaError
 from culver.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -41,14 +43,16 @@ def handle(
             if asked.name in twice:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "the topic is named more than once")
             check_count(new_partitions)
-            _check(node, asked)
+            replicas = _plan(node, asked)
         except KafkaError as error:
             result.error_code, result.error_message = error.code, error.message
             continue
         if not request.validate_only:
             started.append(asked.name)
             starts.append(
-                lambda done, asked=asked: node.controller.create_partitions(asked.name, asked.count, done)
+                lambda done, name=asked.name, replicas=replicas: node.administration.create_partitions(
+                    name, replicas, done
+                )
             )
 
     def made(outcomes: list[KafkaError | None]) -> None:
@@ -63,7 +67,8 @@ def handle(
     return None
 
 
-def _check(node: Node, asked: CreatePartitionsTopic) -> None:
+def _plan(node: Node, asked: CreatePartitionsTopic) -> list[tuple[int, ...]]:
+    """Check one topic's request; the replicas of each partition to be added."""
     topic = node.image.topics.get(asked.name)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -75,11 +80,17 @@ def _check(node: Node, asked: CreatePartitionsTopic) -> None:
             ErrorCode.INVALID_PARTITIONS,
             f"{asked.name} has {current} partition(s); their number can grow, not shrink to {asked.count}",
         )
+    if asked.name == GROUP_OFFSETS_TOPIC:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"groups are found in {asked.name} by the number of its partitions, which cannot change",
+        )
+    factor = len(reassignment.target(topic.partitions[0]))
     if asked.assignments is not None:
         if len(asked.assignments) != asked.count - current:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 f"{asked.count - current} new partition(s) need as many assignments, not {len(asked.assignments)}",
             )
-        for assignment in asked.assignments:
-            check_assignment(node, assignment.broker_ids)
+        return [new_replicas(node, assignment.broker_ids, factor) for assignment in asked.assignments]
+    return node.administration.place(asked.count - current, factor, current)

@@ -5,11 +5,10 @@
 
 from __future__ import annotations
 
-import uuid
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from culver.broker.controller import PARTITIONS_MAX, NewTopic, each
+from culver.broker.administration import PARTITIONS_MAX, NewTopic, each
 from culver.config.alter import checked_topic_overrides
 from culver.core.names import CLUSTER_METADATA_TOPIC
 from culver.errors import ErrorCode, KafkaError
@@ -44,7 +43,7 @@ def handle(node: Node, exchange: Exchange, request: CreateTopicsRequest) -> Crea
         results[asked.name] = _made(node, topic)
         if not request.validate_only:
             started.append(asked.name)
-            starts.append(lambda done, topic=topic: node.controller.create_topic(topic, done))
+            starts.append(lambda done, topic=topic: node.administration.create_topic(topic, done))
 
     def made(outcomes: list[KafkaError | None]) -> None:
         for name, error in zip(started, outcomes, strict=True):
@@ -68,32 +67,32 @@ def plan(node: Node, asked: CreatableTopic) -> NewTopic:
     """Check one topic's request and fill in what it leaves open."""
     if asked.name == CLUSTER_METADATA_TOPIC:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{asked.name} is a name that Kafka keeps for itself")
-    node.controller.check_new_topic(asked.name)
-    count = asked.num_partitions
-    factor = asked.replication_factor
-    if asked.assignments:
-        count = _partitions_assigned(node, asked)
-    else:
-        if count == -1:
-            count = node.config.num_partitions
-        if count < 1:
-            raise KafkaError(
-                ErrorCode.INVALID_PARTITIONS, f"{count} partitions asked for; a topic has at least one"
-            )
-        if factor == -1:
-            factor = node.config.default_replication_factor
-        if factor < 1:
-            raise KafkaError(
-                ErrorCode.INVALID_REPLICATION_FACTOR,
-                f"replication factor {factor} asked for; it is at least 1",
-            )
-        if factor > len(node.image.brokers):
-            raise KafkaError(
-                ErrorCode.INVALID_REPLICATION_FACTOR,
-                f"replication factor {factor} asked for, but only {len(node.image.brokers)} broker(s) are registered",
-            )
+    node.administration.check_new_topic(asked.name)
+    replicas = _assigned_by_hand(node, asked) if asked.assignments else _placed(node, asked)
     config = checked_topic_overrides(node.config, {setting.name: setting.value for setting in asked.configs})
-    return NewTopic(asked.name, uuid.uuid4().bytes, count, config)
+    return NewTopic(asked.name, node.new_uuid(), replicas, config)
+
+
+def _placed(node: Node, asked: CreatableTopic) -> list[tuple[int, ...]]:
+    count = node.config.num_partitions if asked.num_partitions == -1 else asked.num_partitions
+    if count < 1:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS, f"{count} partitions asked for; a topic has at least one"
+        )
+    factor = asked.replication_factor
+    if factor == -1:
+        factor = default_factor(node)
+    if factor < 1:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"replication factor {factor} asked for; it is at least 1",
+        )
+    return node.administration.place(count, factor)
+
+
+def default_factor(node: Node) -> int:
+    """How many replicas a topic gets that does not say: as the setting has it, or as many as there are brokers."""
+    return min(node.config.default_replication_factor, len(node.image.registrations))
 
 
 def check_count(count: int) -> None:
@@ -105,31 +104,44 @@ def check_count(count: int) -> None:
         )
 
 
-def _partitions_assigned(node: Node, asked: CreatableTopic) -> int:
+def _assigned_by_hand(node: Node, asked: CreatableTopic) -> list[tuple[int, ...]]:
     if asked.num_partitions != -1 or asked.replication_factor != -1:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
             "num_partitions and replication_factor must be -1 when replicas are assigned by hand",
         )
-    indexes = sorted(assignment.partition_index for assignment in asked.assignments)
-    if indexes != list(range(len(indexes))):
+    assignments = sorted(asked.assignments, key=lambda assignment: assignment.partition_index)
+    if [assignment.partition_index for assignment in assignments] != list(range(len(assignments))):
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions must be numbered consecutively, starting with 0"
         )
-    for assignment in asked.assignments:
-        check_assignment(node, assignment.broker_ids)
-    return len(indexes)
+    factor = len(assignments[0].broker_ids)
+    return [new_replicas(node, assignment.broker_ids, factor) for assignment in assignments]
 
 
-def check_assignment(node: Node, broker_ids: list[int]) -> None:
+def new_replicas(node: Node, broker_ids: list[int], factor: int) -> tuple[int, ...]:
+    """A new partition's replicas, named by hand: as many as the others have, and one that can lead."""
+    replicas = check_assignment(node, broker_ids)
+    if len(replicas) != factor:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"{len(replicas)} replica(s) named, but the other partitions of the topic have {factor}",
+        )
+    if node.image.brokers.keys().isdisjoint(replicas):
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"none of the brokers {broker_ids} is running")
+    return replicas
+
+
+def check_assignment(node: Node, broker_ids: list[int]) -> tuple[int, ...]:
     """Replicas that are named by hand must be distinct brokers that exist."""
     if not broker_ids or len(set(broker_ids)) != len(broker_ids):
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"the replicas {broker_ids} are empty or repeat a broker"
         )
     for broker_id in broker_ids:
-        if broker_id not in node.image.brokers:
+        if broker_id not in node.image.registrations:
             raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"there is no broker {broker_id}")
+    return tuple(broker_ids)
 
 
 def _made(node: Node, topic: NewTopic) -> CreatableTopicResult:
@@ -138,8 +150,8 @@ def _made(node: Node, topic: NewTopic) -> CreatableTopicResult:
         topic_id=topic.topic_id,
         error_code=ErrorCode.NONE,
         error_message=None,
-        num_partitions=topic.partition_count,
-        replication_factor=1,
+        num_partitions=len(topic.replicas),
+        replication_factor=len(topic.replicas[0]),
         configs=[
             CreatableTopicConfigs(
                 name=setting.name,

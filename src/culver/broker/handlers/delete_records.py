@@ -37,8 +37,8 @@ def handle(node: Node, exchange: Exchange, request: DeleteRecordsRequest) -> Del
 def _delete(node: Node, topic: str, index: int, offset: int) -> DeleteRecordsPartitionResult:
     result = DeleteRecordsPartitionResult(partition_index=index, low_watermark=-1)
     partition = node.partitions.get(topic, index)
-    if partition is None:
-        result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if partition is None or not partition.leading:
+        result.error_code = node.partition_error(topic, index)
         return result
     log = partition.log
     try:

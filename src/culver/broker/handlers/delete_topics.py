@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from culver.broker.controller import each
+from culver.broker.administration import each
 from culver.errors import ErrorCode, KafkaError
 from culver.protocol.messages.delete_topics import (
     DeletableTopicResult,
@@ -48,7 +48,7 @@ def handle(node: Node, exchange: Exchange, request: DeleteTopicsRequest) -> Dele
             result.error_code, result.error_message = error.code, error.message
             continue
         started.append(result)
-        starts.append(lambda done, name=result.name: node.controller.delete_topic(name, done))
+        starts.append(lambda done, name=result.name: node.administration.delete_topic(name, done))
 
     def deleted(outcomes: list[KafkaError | None]) -> None:
         for result, error in zip(started, outcomes, strict=True):

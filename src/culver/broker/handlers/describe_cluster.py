@@ -33,13 +33,21 @@ def handle(node: Node, exchange: Exchange, request: DescribeClusterRequest) -> D
             cluster_id="",
             brokers=[],
         )
+    shown = image.registrations if request.include_fenced_brokers else image.brokers
     return DescribeClusterResponse(
         endpoint_type=BROKERS,
         cluster_id=image.cluster_id,
         controller_id=image.controller_id,
         brokers=[
-            DescribeClusterBroker(broker_id=broker.id, host=broker.host, port=broker.port, rack=broker.rack)
-            for broker in image.brokers.values()
+            DescribeClusterBroker(
+                broker_id=broker.id,
+                host=broker.host,
+                port=broker.port,
+                rack=broker.rack,
+                # It belongs to the cluster, but is not running.
+                is_fenced=broker.id not in image.brokers,
+            )
+            for broker in shown.values()
         ],
         cluster_authorized_operations=authorized_operations.ON_CLUSTER
         if request.include_cluster_authorized_operations

@@ -46,10 +46,16 @@ def _describe(
             entries = describe_topic(node.config, topic_named(node, resource.resource_name).config, names)
         elif resource.resource_type == BROKER:
             check_broker_name(node, resource.resource_name)
-            entries = describe_broker(node.config, names)
-            if not resource.resource_name:
+            if resource.resource_name:
+                entries = describe_broker(node.config, names)
+            else:
                 # The empty name is not a broker but what was set for all of them while they ran.
-                entries = [entry for entry in entries if entry.source == ConfigSource.DYNAMIC_DEFAULT_BROKER]
+                for_all = node.config.with_dynamic(node.config.dynamic_default, {})
+                entries = [
+                    entry
+                    for entry in describe_broker(for_all, names)
+                    if entry.source == ConfigSource.DYNAMIC_DEFAULT_BROKER
+                ]
         else:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST, f"resources of type {resource.resource_type} have no settings here"

@@ -44,7 +44,8 @@ def handle(node: Node, exchange: Exchange, request: DescribeLogDirsRequest) -> D
                             DescribeLogDirsPartition(
                                 partition_index=partition.index,
                                 partition_size=partition.log.size_bytes,
-                                offset_lag=0,
+                                # What a follower has not copied yet of what its leader told it is committed.
+                                offset_lag=max(partition.log.high_watermark - partition.log.end_offset, 0),
                                 is_future_key=False,
                             )
                             for partition in partitions

@@ -33,9 +33,9 @@ def handle(node: Node, exchange: Exchange, request: DescribeProducersRequest) ->
 
 def _describe(node: Node, topic: str, index: int) -> PartitionResponse:
     partition = node.partitions.get(topic, index)
-    if partition is None:
+    if partition is None or not partition.leading:
         valid = is_valid_topic_name(topic)
-        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if valid else ErrorCode.INVALID_TOPIC_EXCEPTION
+        code = node.partition_error(topic, index) if valid else ErrorCode.INVALID_TOPIC_EXCEPTION
         return PartitionResponse(
             partition_index=index, error_code=code, error_message=code.text, active_producers=[]
         )

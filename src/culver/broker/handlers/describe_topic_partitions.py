@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from culver.broker.controller import is_internal
+from culver.broker.administration import is_internal
 from culver.core import authorized_operations
+from culver.core.image import NO_LEADER
 from culver.core.names import is_valid_topic_name
 from culver.errors import ErrorCode
 from culver.protocol.messages.describe_topic_partitions import (
@@ -78,20 +79,22 @@ def _describe(node: Node, name: str, first_index: int, most: int) -> DescribeTop
             partitions=[],
             topic_authorized_operations=authorized_operations.ON_TOPIC,
         )
+    alive = node.image.brokers
     return DescribeTopicPartitionsResponseTopic(
         name=name,
         topic_id=topic.topic_id,
         is_internal=is_internal(name),
         partitions=[
             DescribeTopicPartitionsResponsePartition(
+                error_code=ErrorCode.NONE if partition.leader in alive else ErrorCode.LEADER_NOT_AVAILABLE,
                 partition_index=partition.index,
-                leader_id=partition.leader,
+                leader_id=partition.leader if partition.leader in alive else NO_LEADER,
                 leader_epoch=partition.leader_epoch,
                 replica_nodes=list(partition.replicas),
                 isr_nodes=list(partition.isr),
                 eligible_leader_replicas=list(partition.elr),
                 last_known_elr=[],
-                offline_replicas=[],
+                offline_replicas=[replica for replica in partition.replicas if replica not in alive],
             )
             for partition in topic.partitions[first_index : first_index + most]
         ],

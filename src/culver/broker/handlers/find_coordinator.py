@@ -24,7 +24,7 @@ TRANSACTION = 1
 
 
 def handle(node: Node, exchange: Exchange, request: FindCoordinatorRequest) -> FindCoordinatorResponse | None:
-    """Name this broker; the internal topic is made when the first group asks."""
+    """Name the leader of each group's partition; the internal topic is made when the first group asks."""
     if request.key_type != GROUP:
         return _response(node, exchange, request, _refusal(request.key_type))
     if GROUP_OFFSETS_TOPIC in node.image.topics:
@@ -51,25 +51,33 @@ def _refusal(key_type: int) -> KafkaError:
 def _response(
     node: Node, exchange: Exchange, request: FindCoordinatorRequest, error: KafkaError | None
 ) -> FindCoordinatorResponse:
-    me = node.image.brokers[node.broker_id]
-    code = ErrorCode.NONE if error is None else error.code
-    # Kafka's way of saying that all is well depends on the version.
-    message = ("NONE" if exchange.version < 4 else "") if error is None else error.message
-    where = (me.id, me.host, me.port) if error is None else (-1, "", -1)
-    if exchange.version < 4:
+    if exchange.version >= 4:
         return FindCoordinatorResponse(
-            error_code=code, error_message=message, node_id=where[0], host=where[1], port=where[2]
+            coordinators=[_find(node, key, error, "") for key in request.coordinator_keys]
         )
+    found = _find(node, request.key, error, "NONE")
     return FindCoordinatorResponse(
-        coordinators=[
-            Coordinator(
-                key=key,
-                node_id=where[0],
-                host=where[1],
-                port=where[2],
-                error_code=code,
-                error_message=message,
-            )
-            for key in request.coordinator_keys
-        ]
+        error_code=found.error_code,
+        error_message=found.error_message,
+        node_id=found.node_id,
+        host=found.host,
+        port=found.port,
+    )
+
+
+def _find(node: Node, key: str, error: KafkaError | None, all_is_well: str) -> Coordinator:
+    """`all_is_well` is Kafka's text for no error, which depends on the version."""
+    broker = node.groups.coordinator_of(key) if error is None else None
+    if broker is None:
+        error = error or KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return Coordinator(
+            key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=error.message
+        )
+    return Coordinator(
+        key=key,
+        node_id=broker.id,
+        host=broker.host,
+        port=broker.port,
+        error_code=0,
+        error_message=all_is_well,
     )

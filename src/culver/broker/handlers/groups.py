@@ -44,6 +44,6 @@ def handler(api: str) -> Callable[[Node, Exchange, Any], Any]:
     method = f"handle_{api}"
 
     def handle(node: Node, exchange: Exchange, request: Any) -> Any:
-        return node.groups.handle(exchange, getattr(node.groups.coordinator, method), request)
+        return node.groups.handle(exchange, method, request)
 
     return handle

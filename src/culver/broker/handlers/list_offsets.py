@@ -28,6 +28,7 @@ MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
+_NEVER_THERE = (LATEST_TIERED, EARLIEST_PENDING_UPLOAD)
 # Which special timestamps a version may use; before 7 a negative number is just a timestamp nobody has.
 _SINCE_VERSION = {
     LATEST: 1,
@@ -55,8 +56,8 @@ def handle(node: Node, exchange: Exchange, request: ListOffsetsRequest) -> ListO
                 answer.error_code = ErrorCode.INVALID_REQUEST
                 continue
             partition = node.partitions.get(topic.name, asked.partition_index)
-            if partition is None:
-                answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if partition is None or not partition.leading:
+                answer.error_code = node.partition_error(topic.name, asked.partition_index)
                 continue
             answer.error_code = partition.epoch_error(asked.current_leader_epoch)
             if partition.log.corruption is not None:
@@ -66,6 +67,8 @@ def handle(node: Node, exchange: Exchange, request: ListOffsetsRequest) -> ListO
                 continue
             if not _by_position(partition, asked.timestamp, exchange.version, answer):
                 _by_time(partition, asked.timestamp, answer)
+            if answer.offset < 0 and not answer.error_code and asked.timestamp not in _NEVER_THERE:
+                answer.error_code = _not_known_yet(partition, exchange.version)
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
     return ListOffsetsResponse(topics=topics)
 
@@ -80,13 +83,22 @@ def _by_position(
         answer.offset = log.start_offset
         answer.leader_epoch = partition.epoch_at(log.start_offset)
     elif timestamp == LATEST:
-        answer.offset = log.high_watermark
-        answer.leader_epoch = partition.epoch_at(log.high_watermark)
-    elif timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        answer.error_code = _not_known_yet(partition, version)
+        if not answer.error_code:
+            answer.offset, answer.leader_epoch = log.high_watermark, partition.leader_epoch
+    elif timestamp in _NEVER_THERE:
         pass  # nothing is ever tiered: no offset
     else:
         return False
     return True
+
+
+def _not_known_yet(partition: Partition, version: int) -> ErrorCode:
+    """Whether a new leader does not know yet how far its replicas had come: the end that it sees may be too low."""
+    state = partition.state
+    if state is None or partition.log.high_watermark >= state.epoch_start_offset:
+        return ErrorCode.NONE
+    return ErrorCode.OFFSET_NOT_AVAILABLE if version >= 5 else ErrorCode.LEADER_NOT_AVAILABLE
 
 
 def _by_time(partition: Partition, timestamp: int, answer: ListOffsetsPartitionResponse) -> None:

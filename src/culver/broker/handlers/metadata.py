@@ -6,13 +6,14 @@
 
 from __future__ import annotations
 
-import uuid
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from culver.broker.controller import PARTITIONS_MAX, NewTopic, Outcome, each, is_internal
+from culver.broker.administration import PARTITIONS_MAX, NewTopic, Outcome, each, is_internal
+from culver.broker.handlers.create_topics import default_factor
 from culver.core import authorized_operations
-from culver.core.image import TopicImage
+from culver.core.image import NO_LEADER, BrokerInfo, PartitionImage, TopicImage
 from culver.core.names import GROUP_OFFSETS_TOPIC
 from culver.errors import ErrorCode, KafkaError
 from culver.protocol.messages.metadata import (
@@ -33,8 +34,9 @@ NO_ID = bytes(16)
 
 def handle(node: Node, exchange: Exchange, request: MetadataRequest) -> MetadataResponse | None:
     """Answer from the image; topics that are missing and may be made are made first."""
+    describe = partial(_describe, node, exchange.version)
     if request.topics is None or (exchange.version == 0 and not request.topics):
-        return _response(node, request, [_describe(topic) for topic in node.image.topics.values()])
+        return _response(node, request, [describe(topic) for topic in node.image.topics.values()])
     by_id = exchange.version >= 12
     if any(topic.name is None if topic.topic_id == NO_ID else not by_id for topic in request.topics):
         return _refused(request.topics)
@@ -48,7 +50,7 @@ def handle(node: Node, exchange: Exchange, request: MetadataRequest) -> Metadata
     errors: dict[str, ErrorCode] = {}
     for name in dict.fromkeys(missing):
         try:
-            node.controller.check_new_topic(name)
+            node.administration.check_new_topic(name)
         except KafkaError as error:
             errors[name] = error.code
             continue
@@ -75,7 +77,7 @@ def handle(node: Node, exchange: Exchange, request: MetadataRequest) -> Metadata
                         )
                     )
                 else:
-                    topics.append(_describe(image))
+                    topics.append(describe(image))
                 continue
             name = topic.name or ""
             image = node.image.topics.get(name)
@@ -87,7 +89,7 @@ def handle(node: Node, exchange: Exchange, request: MetadataRequest) -> Metadata
                     )
                 )
             else:
-                topics.append(_describe(image))
+                topics.append(describe(image))
         return _response(node, request, topics)
 
     if not makeable:
@@ -107,7 +109,12 @@ def _make(node: Node, name: str, done: Outcome) -> None:
     if name == GROUP_OFFSETS_TOPIC:
         node.groups.ensure_topic(done)
     else:
-        node.controller.create_topic(NewTopic(name, uuid.uuid4().bytes, node.config.num_partitions), done)
+        try:
+            replicas = node.administration.place(node.config.num_partitions, default_factor(node))
+        except KafkaError as error:
+            done(error)
+            return
+        node.administration.create_topic(NewTopic(name, node.new_uuid(), replicas), done)
 
 
 def _each_once(node: Node, asked: list[MetadataRequestTopic]) -> list[MetadataRequestTopic]:
@@ -159,22 +166,35 @@ def _response(node: Node, request: MetadataRequest, topics: list[MetadataRespons
     )
 
 
-def _describe(topic: TopicImage) -> MetadataResponseTopic:
+def _describe(node: Node, version: int, topic: TopicImage) -> MetadataResponseTopic:
+    alive = node.image.brokers
     return MetadataResponseTopic(
         error_code=ErrorCode.NONE,
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=is_internal(topic.name),
-        partitions=[
-            MetadataResponsePartition(
-                error_code=ErrorCode.NONE,
-                partition_index=partition.index,
-                leader_id=partition.leader,
-                leader_epoch=partition.leader_epoch,
-                replica_nodes=list(partition.replicas),
-                isr_nodes=list(partition.isr),
-                offline_replicas=[],
-            )
-            for partition in topic.partitions
-        ],
+        partitions=[_describe_partition(alive, version, partition) for partition in topic.partitions],
     )
+
+
+def _describe_partition(
+    alive: Mapping[int, BrokerInfo], version: int, partition: PartitionImage
+) -> MetadataResponsePartition:
+    described = MetadataResponsePartition(
+        error_code=ErrorCode.NONE,
+        partition_index=partition.index,
+        leader_id=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=list(partition.replicas),
+        isr_nodes=list(partition.isr),
+        offline_replicas=[replica for replica in partition.replicas if replica not in alive],
+    )
+    if version == 0 and described.offline_replicas:
+        # The first clients look up every replica they are told of.
+        described.error_code = ErrorCode.REPLICA_NOT_AVAILABLE
+        described.replica_nodes = [replica for replica in partition.replicas if replica in alive]
+        described.isr_nodes = [replica for replica in partition.isr if replica in alive]
+    if partition.leader not in alive:
+        described.error_code = ErrorCode.LEADER_NOT_AVAILABLE
+        described.leader_id = NO_LEADER
+    return described

@@ -21,11 +21,20 @@ if TYPE_CHECKING:
 def handle(
     node: Node, exchange: Exchange, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
+    # Only another broker of the cluster, known by its greeting, may ask as a replica.
+    refused = request.replica_id >= 0 and exchange.connection.peer_broker != request.replica_id
     return OffsetForLeaderEpochResponse(
         topics=[
             OffsetForLeaderTopicResult(
                 topic=topic.topic,
-                partitions=[_end_of(node, topic.topic, asked) for asked in topic.partitions],
+                partitions=[
+                    EpochEndOffset(
+                        partition=asked.partition, error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+                    )
+                    if refused
+                    else _end_of(node, topic.topic, asked)
+                    for asked in topic.partitions
+                ],
             )
             for topic in request.topics
         ]
@@ -35,8 +44,8 @@ def handle(
 def _end_of(node: Node, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
     answer = EpochEndOffset(partition=asked.partition)
     partition = node.partitions.get(topic, asked.partition)
-    if partition is None:
-        answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if partition is None or not partition.leading:
+        answer.error_code = node.partition_error(topic, asked.partition)
         return answer
     answer.error_code = partition.epoch_error(asked.current_leader_epoch)
     if not answer.error_code:

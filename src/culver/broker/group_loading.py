@@ -1,0 +1,189 @@
+"""Groups are read back from the log in small steps, so that other clients are served meanwhile.
+
+A broker that has become the leader of a partition of the internal topic replays all that its log held at that
+moment, and waits until all of that is committed: a record that only this replica has may yet be lost, and nobody
+must have been told what it says.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, cast
+
+from culver.errors import ErrorCode, KafkaError, MalformedRequest
+from culver.log.partition_log import ColdRead
+from culver.logging import get_logger
+from culver.protocol.records import BatchHeader, decode_records, iterate_headers
+
+if TYPE_CHECKING:
+    from culver.broker.node import Node
+    from culver.broker.partition import Partition
+
+_log = get_logger("culver.groups")
+
+# What is replayed in one go: some hundred records, a millisecond or two.
+_STEP_BYTES = 64 << 10
+# How long to wait before asking again whether what was read is committed.
+_ASK_AGAIN_MS = 200.0
+
+
+class Load:
+    """One partition being read, up to the end that its log had when the broker became its leader."""
+
+    __slots__ = ("deleted_topics", "end_offset", "offset", "partition", "stopped")
+
+    def __init__(self, partition: Partition) -> None:
+        self.partition = partition
+        self.offset = partition.log.start_offset
+        self.end_offset = partition.log.end_offset
+        self.stopped = False
+        # Topics that went away meanwhile: their offsets go when the load is done.
+        self.deleted_topics: list[str] = []
+
+
+class GroupLoader:
+    """Reads partitions of the internal topic one after another, a step per turn of the event loop.
+
+    `replay(partition, key, value)` gets every record; `loaded(load)` is called once all of them are committed. A
+    load that was stopped says no more.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        replay: Callable[[int, bytes, bytes | None], None],
+        loaded: Callable[[Load], object],
+    ) -> None:
+        self._node = node
+        self._replay = replay
+        self._loaded = loaded
+        self._loads: dict[int, Load] = {}
+        self._ready: deque[Load] = deque()
+        self._scheduled = False
+
+    def begin(self, partition: Partition) -> None:
+        assert partition.index not in self._loads
+        load = self._loads[partition.index] = Load(partition)
+        self._go_on(load)
+
+    def stop(self, index: int) -> None:
+        """Another broker leads the partition now."""
+        load = self._loads.pop(index, None)
+        if load is not None:
+            load.stopped = True
+
+    def topic_deleted(self, name: str) -> None:
+        for load in self._loads.values():
+            load.deleted_topics.append(name)
+
+    # -- steps ------------------------------------------------------------------------------------------
+
+    def _go_on(self, load: Load) -> None:
+        self._ready.append(load)
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if self._ready and not self._scheduled:
+            self._scheduled = True
+            self._node.scheduler.call_soon(self._step)
+
+    def _step(self) -> None:
+        self._scheduled = False
+        load = self._ready.popleft()
+        if not load.stopped:
+            try:
+                self._read(load)
+            except (KafkaError, OSError) as error:
+                self._failed(load, error)
+        self._schedule()
+
+    def _read(self, load: Load) -> None:
+        log = load.partition.log
+        # Nobody cuts the start of this topic off by hand; but whoever did must not stop its groups.
+        load.offset = max(load.offset, log.start_offset)
+        if load.offset >= load.end_offset:
+            self._await_commit(load)
+            return
+        result = log.read(load.offset, _STEP_BYTES, load.end_offset)
+        if isinstance(result, ColdRead):
+            self._fetch_from_disk(load, result)
+            return
+        following = self._replay_batches(load, b"".join(cast("list[bytes]", result.buffers)))
+        if following <= load.offset:
+            # Compaction has left nothing up to the end.
+            following = load.end_offset
+        load.offset = following
+        if load.offset >= load.end_offset:
+            self._await_commit(load)
+        else:
+            self._ready.appendleft(load)  # one after another: the first groups are there the sooner
+
+    def _fetch_from_disk(self, load: Load, cold: ColdRead) -> None:
+        def fetched(_result: None, error: BaseException | None) -> None:
+            if load.stopped:
+                return
+            if error is None:
+                self._go_on(load)
+            else:
+                self._failed(load, error)
+
+        self._node.scheduler.run_blocking(cold.load, fetched)
+
+    def _replay_batches(self, load: Load, data: bytes) -> int:
+        """Replay the whole batches in `data`; the offset after the last of them."""
+        number, offset = load.partition.index, load.offset
+        following = offset
+        max_bytes = self._node.config.max_decompressed_bytes
+        for position, header in _whole_batches(data):
+            if not header.is_control:
+                for record in decode_records(data, max_bytes, position):
+                    if record.offset >= offset and record.key is not None:
+                        try:
+                            self._replay(number, record.key, record.value)
+                        except MalformedRequest as error:
+                            _log.error(
+                                "skipped an unreadable group record", partition=number, error=str(error)
+                            )
+            following = header.last_offset + 1
+        return following
+
+    # -- the end ----------------------------------------------------------------------------------------
+
+    def _await_commit(self, load: Load) -> None:
+        def committed(error: ErrorCode) -> None:
+            if load.stopped:
+                return
+            if error is ErrorCode.NONE:
+                # Not from inside someone else's call: this may answer many who wait.
+                self._node.scheduler.call_soon(lambda: self._done(load))
+            elif error in (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.REQUEST_TIMED_OUT):
+                self._node.scheduler.call_later(_ASK_AGAIN_MS, lambda: self._ask_again(load))
+            else:
+                # Without its leadership it will be stopped, without its disk it has nothing to say.
+                self._failed(load, KafkaError(error))
+
+        self._node.replication.commit(load.partition, load.end_offset, None, committed)
+
+    def _ask_again(self, load: Load) -> None:
+        if not load.stopped:
+            self._await_commit(load)
+
+    def _done(self, load: Load) -> None:
+        if not load.stopped:
+            del self._loads[load.partition.index]
+            self._loaded(load)
+
+    def _failed(self, load: Load, error: BaseException) -> None:
+        """The groups cannot be served here; their clients hear that they are being loaded until someone else leads."""
+        if not load.stopped:
+            _log.error("cannot load groups", partition=load.partition.index, error=str(error))
+
+
+def _whole_batches(data: bytes) -> Iterator[tuple[int, BatchHeader]]:
+    """The batches of a read, without the last one if it was cut off."""
+    try:
+        yield from iterate_headers(data)
+    except KafkaError as error:
+        if error.code is not ErrorCode.INVALID_RECORD:
+            raise
