@@ -120,33 +120,30 @@ class SimulatedNetwork:
         port: int,
         factory: Callable[[], asyncio.BaseProtocol],
         failed: Callable[[OSError], object],
-    ) -> None:
-        self.world.after(self.delay_us(), None, self._knock, process, host, port, factory, failed)
+    ) -> SimulatedConnecting:
+        connecting = SimulatedConnecting(process, factory, failed)
+        self.world.after(self.delay_us(), None, self._knock, connecting, host, port)
+        return connecting
 
-    def _knock(
-        self,
-        process: Process,
-        host: str,
-        port: int,
-        factory: Callable[[], asyncio.BaseProtocol],
-        failed: Callable[[OSError], object],
-    ) -> None:
-        if not process.alive:
+    def _knock(self, connecting: SimulatedConnecting, host: str, port: int) -> None:
+        process = connecting.process
+        if not process.alive or connecting.cancelled:
             return
         if not self.reaches(process.host, host) or not self.reaches(host, process.host):
-            process.later(self.patience_us(), failed, TimeoutError(110, f"no answer from {host}:{port}"))
+            timeout = TimeoutError(110, f"no answer from {host}:{port}")
+            process.later(self.patience_us(), connecting.fail, timeout)
             return
         listener = self._listeners.get((host, port))
         if listener is None:
             refused = ConnectionRefusedError(111, f"nobody listens on {host}:{port}")
-            process.later(self.delay_us(), failed, refused)
+            process.later(self.delay_us(), connecting.fail, refused)
             return
         here = SimulatedTransport(self, process, (host, port))
         there = SimulatedTransport(self, listener.process, (process.host, 0))
         here.peer, there.peer = there, here
         self._ends[here] = self._ends[there] = None
         there.open(listener.factory, 0)
-        here.open(factory, self.delay_us())
+        process.later(self.delay_us(), connecting.succeed, here)
 
     def forget(self, end: SimulatedTransport) -> None:
         self._ends.pop(end, None)
@@ -183,6 +180,34 @@ class SimulatedListener:
         self._network._listeners.pop((self.process.host, self.address[1]), None)
 
 
+class SimulatedConnecting:
+    """A connection that is being made."""
+
+    def __init__(
+        self,
+        process: Process,
+        factory: Callable[[], asyncio.BaseProtocol],
+        failed: Callable[[OSError], object],
+    ) -> None:
+        self.process = process
+        self._factory = factory
+        self._failed = failed
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+    def fail(self, error: OSError) -> None:
+        if not self.cancelled:
+            self._failed(error)
+
+    def succeed(self, end: SimulatedTransport) -> None:
+        if self.cancelled:
+            end.abort()
+        else:
+            end.made(self._factory)
+
+
 class ProcessNetwork:
     """The network port of one process: culver.network.Network."""
 
@@ -201,8 +226,8 @@ class ProcessNetwork:
         port: int,
         factory: Callable[[], asyncio.BaseProtocol],
         failed: Callable[[OSError], object],
-    ) -> None:
-        self._network.begin_connect(self._process, host, port, factory, failed)
+    ) -> SimulatedConnecting:
+        return self._network.begin_connect(self._process, host, port, factory, failed)
 
 
 class SimulatedTransport(asyncio.Transport):
@@ -236,9 +261,10 @@ class SimulatedTransport(asyncio.Transport):
     # -- life -------------------------------------------------------------------------------------------
 
     def open(self, factory: Callable[[], asyncio.BaseProtocol], delay_us: int) -> None:
-        self.process.later(delay_us, self._made, factory)
+        self.process.later(delay_us, self.made, factory)
 
-    def _made(self, factory: Callable[[], asyncio.BaseProtocol]) -> None:
+    def made(self, factory: Callable[[], asyncio.BaseProtocol]) -> None:
+        """The process has the connection now."""
         self._protocol = factory()
         self._opened = True
         self._protocol.connection_made(self)
