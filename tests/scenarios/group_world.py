@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from group_printing import SHOW, show_record
 
 from culver.core.group_coordinator import GroupCoordinator
-from culver.core.group_effects import Append, Effects, Reply, RequestContext
+from culver.core.group_effects import WRITTEN_ANYHOW, Append, Effects, Reply, RequestContext
 from culver.core.group_records import StateRecord
 from culver.core.group_settings import GroupSettings
 from culver.errors import ErrorCode
@@ -355,6 +355,20 @@ class GroupWorld:
         self.coordinator = self._new_coordinator()
         self._load()
 
+    def do_move(self, _words: list[str], options: dict[str, str]) -> None:
+        """Another broker leads the partition now. What the log held is lost, or `kept=yes` there all the same.
+
+        How the old leader's writes ended is heard of late, and must not matter.
+        """
+        self._carry_out(self.coordinator.unload(PARTITION, self.now_ms))
+        held, self.held, self.holding = self.held, [], False
+        if options.get("kept") == "yes":
+            self.log += [record for append in held for record in append.records]
+        self.coordinator = self._new_coordinator()
+        self._load()
+        for append in held:
+            self._carry_out(self.coordinator.append_done(append, ErrorCode.NONE, self.now_ms))
+
     def do_unload(self, _words: list[str], _options: dict[str, str]) -> None:
         self._carry_out(self.coordinator.unload(PARTITION, self.now_ms))
 
@@ -411,6 +425,8 @@ class GroupWorld:
             self.printed += [f"log: {show_record(record)}" for record in append.records]
         else:
             self.printed.append(f"log: {self.failing.name}")
+            if self.failing in WRITTEN_ANYHOW:
+                self.log += append.records
         self._carry_out(self.coordinator.append_done(append, self.failing, self.now_ms))
 
     def _reply(self, token: Asked, response: Any) -> None:

@@ -22,7 +22,8 @@ def handle(
     node: Node, exchange: Exchange, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
     # Only another broker of the cluster, known by its greeting, may ask as a replica.
-    refused = request.replica_id >= 0 and exchange.connection.peer_broker != request.replica_id
+    peer = exchange.connection.peer_broker
+    refused = request.replica_id >= 0 and (peer is None or peer.broker_id != request.replica_id)
     return OffsetForLeaderEpochResponse(
         topics=[
             OffsetForLeaderTopicResult(
