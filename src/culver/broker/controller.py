@@ -1,290 +1,263 @@
-"""The controller: changes to topics and configurations, first in the metadata store, then in the image.
+"""The controller: the one broker that elects leaders and finishes reassignments.
 
-Every change goes the same way: checked against the image, written to the store by compare-and-set, and only
-when the store has it shown in the image and acted upon. A crash at any moment leaves the store's word.
+Whoever makes the entry /controller first is it, for as long as its session lasts. Each time it changes hands the
+version of /controller-epoch goes up; every change the controller makes is bound to that version, so one that has lost
+the office without knowing changes nothing any more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
-import msgspec
-
-from culver.coordination.store import Change, Conflict, Create, Delete, Entry, Put
-from culver.core.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
-from culver.core.names import INTERNAL_TOPICS, validate_topic_name
-from culver.errors import ErrorCode, KafkaError
+from culver.broker.administration import PartitionChange, put_partition
+from culver.coordination.store import Change, Check, Conflict, Create, Put
+from culver.core import elections, entries
+from culver.core.image import PartitionImage, TopicImage
 from culver.logging import get_logger
 
 if TYPE_CHECKING:
+    from culver.broker.node import Node
     from culver.coordination.store import MetadataStore
+    from culver.core.image_builder import ImageChange
+    from culver.scheduler import Timer
 
 _log = get_logger("culver.controller")
 
-TOPICS = "/topics/"
-PARTITIONS = "/partitions/"
-BROKER_CONFIG = "/config/brokers/"
-CLUSTER = "/cluster"
-
-PARTITIONS_MAX = 9_999  # made by one request, as in Kafka: a typing error must not make a million directories
-
-
-class TopicEntry(msgspec.Struct, frozen=True):
-    """What the store holds of a topic; its partitions have entries of their own."""
-
-    id: str
-    config: dict[str, str] = {}
-
-
-class PartitionEntry(msgspec.Struct, frozen=True, array_like=True):
-    """What the store holds of a partition."""
-
-    replicas: list[int]
-    isr: list[int]
-    leader: int
-    leader_epoch: int
-    partition_epoch: int = 0
-    elr: list[int] = []
-
-
-@dataclass(frozen=True, slots=True)
-class NewTopic:
-    """A topic to be made, with what the request left open already filled in."""
-
-    name: str
-    topic_id: bytes
-    partition_count: int
-    config: Mapping[str, str] = field(default_factory=dict)
-
-
-Outcome: TypeAlias = Callable[[KafkaError | None], object]
-OnImage: TypeAlias = Callable[
-    [ClusterImage, ClusterImage, str | None], object
-]  # before, after, the topic changed
+_CHANGES_MAX = 200
+_RETRY_MS = 50.0
 
 
 class Controller:
-    """Owns the image; handlers read it, and only `_show` replaces it."""
+    """Runs on every broker, acts on one."""
 
-    def __init__(self, store: MetadataStore, broker_id: int, on_image: OnImage) -> None:
+    def __init__(self, node: Node, store: MetadataStore) -> None:
+        self._node = node
         self._store = store
-        self._broker_id = broker_id
-        self._on_image = on_image
-        self.image = ClusterImage(cluster_id="")
-        self.broker_config: dict[str, str] = {}
+        self._epoch = -1  # of the office, while this broker holds it
+        self._campaigning = False
+        self._dirty: dict[str, None] = {}  # topics to be looked at
+        self._settling = False
+        self._retry: Timer | None = None
+        self._balance_timer: Timer | None = None
+        self._stopped = False
 
-    # -- start ------------------------------------------------------------------------------------------
+    @property
+    def active(self) -> bool:
+        return self._epoch >= 0
 
-    def load(self, entries: Mapping[str, Entry], cluster_id: str) -> ClusterImage:
-        """The image as the store has it."""
-        image = ClusterImage(cluster_id=cluster_id, controller_id=self._broker_id)
-        partitions: dict[str, list[tuple[int, PartitionImage]]] = {}
-        decode = msgspec.json.Decoder(PartitionEntry).decode
-        for path, entry in entries.items():
-            if path.startswith(PARTITIONS):
-                topic, _, number = path[len(PARTITIONS) :].rpartition("/")
-                index = int(number)
-                partitions.setdefault(topic, []).append((index, _partition_image(index, decode(entry.value))))
-        topics = []
-        for path, entry in entries.items():
-            if path.startswith(TOPICS):
-                name = path[len(TOPICS) :]
-                topic_entry = msgspec.json.decode(entry.value, type=TopicEntry)
-                ordered = tuple(partition for _, partition in sorted(partitions.get(name, ())))
-                topics.append(TopicImage(name, bytes.fromhex(topic_entry.id), ordered, topic_entry.config))
-        for path, entry in entries.items():
-            if path.startswith(BROKER_CONFIG):
-                self.broker_config = msgspec.json.decode(entry.value, type=dict[str, str])
-        self.image = image.with_topics(topics)
-        return self.image
+    @property
+    def idle(self) -> bool:
+        """Whether it holds the office and has nothing to do."""
+        return self.active and not self._settling and not self._dirty
 
-    def show_broker(self, broker: BrokerInfo) -> None:
-        """Put this broker, at the address that it listens on, into the image."""
-        self._show(self.image.with_broker(broker), None)
-
-    # -- topics -----------------------------------------------------------------------------------------
-
-    def create_topic(self, topic: NewTopic, done: Outcome) -> None:
-        """Make a topic; `done` is called when clients can use it."""
-        partitions = [self._new_partition(index) for index in range(topic.partition_count)]
-        entry = TopicEntry(topic.topic_id.hex(), dict(topic.config))
-        changes: list[Change] = [Create(TOPICS + topic.name, msgspec.json.encode(entry))]
-        changes += [_create_partition(topic.name, partition) for partition in partitions]
-        image = TopicImage(topic.name, topic.topic_id, tuple(partitions), dict(topic.config))
-
-        def stored(error: BaseException | None) -> None:
-            if isinstance(error, Conflict):
-                done(KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"a topic {topic.name} already exists"))
-            elif error is not None:
-                done(_store_failed(error))
-            else:
-                done(self._try_show(self.image.with_topic(image), topic.name))
-
-        self._store.change(changes, stored)
-
-    def check_new_topic(self, name: str) -> None:
-        """Raise when no topic of this name can be made."""
-        validate_topic_name(name)
-        if name in self.image.topics:
-            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"a topic {name} already exists")
-        other = self.image.colliding_topic(name)
-        if other is not None:
-            raise KafkaError(
-                ErrorCode.INVALID_TOPIC_EXCEPTION,
-                f"{name} and the topic {other} differ only by '.' and '_', which metrics cannot tell apart",
-            )
-
-    def delete_topic(self, name: str, done: Outcome) -> None:
-        """Remove a topic and everything in it."""
-        topic = self.image.topics.get(name)
-        if topic is None:
-            done(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+    def image_changed(self, change: ImageChange) -> None:
+        """Run for the office if it is vacant; if it is held here, see to the partitions concerned."""
+        if self._stopped:
             return
-        changes: list[Change] = [Delete(TOPICS + name)]
-        changes += [Delete(f"{PARTITIONS}{name}/{partition.index}") for partition in topic.partitions]
+        image = change.after
+        if image.controller_id != self._node.broker_id:
+            self._resign()
+            if image.controller_id == -1:
+                self._campaign()
+            return
+        if not self.active:
+            return  # the store's answer to the campaign is on its way, or the entry is of an earlier life
+        if change.brokers or change.settings:
+            self._dirty.update(dict.fromkeys(image.topics))
+        else:
+            self._dirty.update(dict.fromkeys(change.topics))
+        self._settle()
+
+    def stop(self) -> None:
+        self._stopped = True
+        self._resign()
+
+    # -- the office -------------------------------------------------------------------------------------
+
+    def _campaign(self) -> None:
+        if self._campaigning or not self._node.joined:
+            return
+        self._campaigning = True
+        entry = entries.encode(entries.ControllerEntry(self._node.broker_id))
+        known = self._node.builder.controller_epoch
+        bump: Change = (
+            Create(entries.CONTROLLER_EPOCH, b"{}")
+            if known < 0
+            else Put(entries.CONTROLLER_EPOCH, b"{}", known)
+        )
 
         def stored(error: BaseException | None) -> None:
-            if isinstance(error, Conflict):
-                done(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-            elif error is not None:
-                done(_store_failed(error))
-            else:
-                done(self._try_show(self.image.without_topic(name), name))
-
-        self._store.change(changes, stored)
-
-    def create_partitions(self, name: str, count: int, done: Outcome) -> None:
-        """Give a topic partitions up to `count` in all."""
-        topic = self.image.topics[name]
-        added = [self._new_partition(index) for index in range(len(topic.partitions), count)]
-
-        def stored(error: BaseException | None) -> None:
-            current = self.image.topics.get(name)
-            if isinstance(error, Conflict) or current is None:
-                done(
-                    KafkaError(
-                        ErrorCode.REASSIGNMENT_IN_PROGRESS, f"someone else is changing the topic {name}"
-                    )
-                )
-            elif error is not None:
-                done(_store_failed(error))
-            else:
-                done(self._try_show(self.image.with_topic(current.with_partitions(added)), name))
-
-        self._store.change([_create_partition(name, partition) for partition in added], stored)
-
-    def set_topic_config(self, name: str, config: Mapping[str, str], done: Outcome) -> None:
-        """Replace all that is set on a topic."""
-        topic = self.image.topics[name]
-        value = msgspec.json.encode(TopicEntry(topic.topic_id.hex(), dict(config)))
-
-        def stored(error: BaseException | None) -> None:
-            current = self.image.topics.get(name)
-            if error is None and current is not None:
-                done(self._try_show(self.image.with_topic(current.with_config(config)), name))
-            elif current is None or isinstance(error, Conflict):
-                done(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-            else:
-                assert error is not None
-                done(_store_failed(error))
-
-        self._store.change([Put(TOPICS + name, value)], stored)
-
-    def set_broker_config(self, config: Mapping[str, str], done: Outcome) -> None:
-        """Replace the settings of this broker that were set while it ran."""
-        path = f"{BROKER_CONFIG}{self._broker_id}"
-        value = msgspec.json.encode(dict(config))
-
-        def stored(error: BaseException | None) -> None:
-            if isinstance(error, Conflict):  # the first setting ever: make the entry
-                self._store.change([Create(path, value)], shown)
-            else:
-                shown(error)
-
-        def shown(error: BaseException | None) -> None:
-            if error is not None:
-                done(_store_failed(error))
+            self._campaigning = False
+            if self._stopped:
                 return
-            self.broker_config = dict(config)
-            done(self._try_show(self.image, None))
+            if error is None:
+                self._take_office(known + 1)
+            elif self._node.image.controller_id == -1:
+                self._again()  # lost touch, or against one that is gone already
 
-        self._store.change([Put(path, value)], stored)
+        self._store.change([Create(entries.CONTROLLER, entry, ephemeral=True), bump], stored)
 
-    # -- parts ------------------------------------------------------------------------------------------
+    def _take_office(self, epoch: int) -> None:
+        if self._node.image.controller_id != self._node.broker_id:
+            return  # lost again before the answer was in
+        self._epoch = epoch
+        _log.info("is the controller", broker=self._node.broker_id, epoch=epoch)
+        self._dirty.update(dict.fromkeys(self._node.image.topics))
+        self._settle()
+        self._plan_balance()
 
-    def _new_partition(self, index: int) -> PartitionImage:
-        replicas = (self._broker_id,)
-        return PartitionImage(index, self._broker_id, 0, replicas, replicas)
+    def _resign(self) -> None:
+        self._epoch = -1
+        self._dirty.clear()
+        for timer in (self._retry, self._balance_timer):
+            if timer is not None:
+                timer.cancel()
+        self._retry = self._balance_timer = None
 
-    def _try_show(self, image: ClusterImage, topic: str | None) -> KafkaError | None:
-        try:
-            self._show(image, topic)
-        except OSError as error:
-            _log.error("a change could not be carried out on disk", error=str(error))
-            return KafkaError(
-                ErrorCode.KAFKA_STORAGE_ERROR, f"the change is recorded but not yet on disk: {error}"
+    # -- elections --------------------------------------------------------------------------------------
+
+    def _settle(self) -> None:
+        """Bring the entries of the topics to be looked at into the state that who is alive calls for."""
+        if self._settling or not self.active:
+            return
+        changes: list[PartitionChange] = []
+        image = self._node.image
+        alive = set(image.brokers)
+        names, self._dirty = self._dirty, {}
+        for name in names:
+            topic = image.topics.get(name)
+            if topic is not None:
+                changes += self._due(topic, alive)
+        self._make(changes)
+
+    def _due(self, topic: TopicImage, alive: set[int]) -> list[PartitionChange]:
+        config = self._node.topic_settings.effective(topic.config)
+        due: list[PartitionChange] = []
+        for partition in topic.partitions:
+            after = elections.settle(
+                partition,
+                alive,
+                min_insync=config.min_insync_replicas,
+                unclean_allowed=config.unclean_leader_election_enable,
             )
-        return None
+            if after is not None:
+                due.append((topic, partition, after))
+        return due
 
-    def _show(self, image: ClusterImage, topic: str | None) -> None:
-        before, self.image = self.image, image
-        self._on_image(before, image, topic)
+    def _make(self, changes: list[PartitionChange]) -> None:
+        if not changes:
+            return
+        self._settling = True
+        chunk, rest = changes[:_CHANGES_MAX], changes[_CHANGES_MAX:]
+
+        def stored(error: BaseException | None) -> None:
+            self._settling = False
+            if error is None:
+                for topic, before, after in chunk:
+                    _note(topic, before, after)
+            elif isinstance(error, Conflict) and error.path == entries.CONTROLLER_EPOCH:
+                _log.warning("is not the controller any more", broker=self._node.broker_id)
+                self._resign()
+                return
+            elif len(chunk) > 1:
+                # One of them was changed by its leader meanwhile. Most still fit: each for itself.
+                self._each(list(chunk), rest)
+                return
+            else:
+                self._dirty[chunk[0][0].name] = None
+                self._again()
+            if rest and self.active:
+                self._make(rest)
+            elif self._dirty and self._retry is None:
+                self._settle()
+
+        self._store.change([*map(put_partition, chunk), self._fence()], stored)
+
+    def _each(self, chunk: list[PartitionChange], rest: list[PartitionChange]) -> None:
+        self._settling = True
+        left = len(chunk)
+
+        def outcome_of(change: PartitionChange) -> None:
+            def stored(error: BaseException | None) -> None:
+                nonlocal left
+                left -= 1
+                if error is None:
+                    _note(*change)
+                else:
+                    self._dirty[change[0].name] = None
+                if left == 0:
+                    self._settling = False
+                    if rest and self.active:
+                        self._make(rest)
+                    if self._dirty:
+                        self._again()
+
+            self._store.change([put_partition(change), self._fence()], stored)
+
+        for change in chunk:
+            outcome_of(change)
+
+    def _fence(self) -> Check:
+        return Check(entries.CONTROLLER_EPOCH, self._epoch)
+
+    def _again(self) -> None:
+        """Try once more a little later: the event that explains a conflict is on its way."""
+        if self._retry is not None or self._stopped:
+            return
+
+        def run() -> None:
+            self._retry = None
+            if self.active:
+                self._settle()
+            elif self._node.image.controller_id == -1:
+                self._campaign()
+
+        self._retry = self._node.scheduler.call_later(_RETRY_MS, run)
+
+    # -- preferred leaders ------------------------------------------------------------------------------
+
+    def _plan_balance(self) -> None:
+        config = self._node.config
+        if config.auto_leader_rebalance_enable:
+            self._balance_timer = self._node.scheduler.call_later(
+                config.leader_imbalance_check_interval_seconds * 1000, self._balance
+            )
+
+    def _balance(self) -> None:
+        """Give leaderships back to preferred replicas of brokers that lack too many of theirs."""
+        if not self.active:
+            return
+        image = self._node.image
+        alive = set(image.brokers)
+        preferred: dict[int, int] = {}
+        lacking: dict[int, list[PartitionChange]] = {}
+        for topic in image.topics.values():
+            for partition in topic.partitions:
+                first = partition.replicas[0]
+                preferred[first] = preferred.get(first, 0) + 1
+                after = elections.prefer(partition, alive)
+                if after is not None:
+                    lacking.setdefault(first, []).append((topic, partition, after))
+        share_max = self._node.config.leader_imbalance_per_broker_percentage / 100
+        due = [
+            change
+            for broker, changes in lacking.items()
+            if len(changes) > share_max * preferred[broker]
+            for change in changes
+        ]
+        if not self._settling:
+            self._make(due)
+        self._plan_balance()
 
 
-def is_internal(name: str) -> bool:
-    return name in INTERNAL_TOPICS
-
-
-def _store_failed(error: BaseException) -> KafkaError:
-    _log.error("the metadata store refused a change", error=str(error))
-    return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the metadata store refused the change: {error}")
-
-
-def _create_partition(topic: str, partition: PartitionImage) -> Create:
-    entry = PartitionEntry(
-        list(partition.replicas),
-        list(partition.isr),
-        partition.leader,
-        partition.leader_epoch,
-        partition.partition_epoch,
-        list(partition.elr),
-    )
-    return Create(f"{PARTITIONS}{topic}/{partition.index}", msgspec.json.encode(entry))
-
-
-def _partition_image(index: int, entry: PartitionEntry) -> PartitionImage:
-    return PartitionImage(
-        index,
-        entry.leader,
-        entry.leader_epoch,
-        tuple(entry.replicas),
-        tuple(entry.isr),
-        tuple(entry.elr),
-        entry.partition_epoch,
-    )
-
-
-def each(
-    items: Sequence[Callable[[Outcome], None]], done: Callable[[list[KafkaError | None]], object]
-) -> None:
-    """Start all the changes, and call `done` with their outcomes in order once the last is through."""
-    outcomes: list[KafkaError | None] = [None] * len(items)
-    left = len(items)
-    if not left:
-        done(outcomes)
-        return
-
-    def outcome_of(position: int) -> Outcome:
-        def one(error: KafkaError | None) -> None:
-            nonlocal left
-            outcomes[position] = error
-            left -= 1
-            if left == 0:
-                done(outcomes)
-
-        return one
-
-    for position, start in enumerate(items):
-        start(outcome_of(position))
+def _note(topic: TopicImage, before: PartitionImage, after: PartitionImage) -> None:
+    if before.leader != after.leader:
+        _log.info(
+            "elected" if after.leader >= 0 else "no leader",
+            topic=topic.name,
+            partition=after.index,
+            was=before.leader,
+            leader=after.leader,
+            epoch=after.leader_epoch,
+            isr=after.isr,
+        )

@@ -23,9 +23,15 @@ Committed: TypeAlias = Callable[[BaseException | None], object]
 class GroupCommit:
     """Per partition at most one flush runs; whatever is appended meanwhile goes with the next one."""
 
-    def __init__(self, scheduler: Scheduler, monotonic_ms: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        monotonic_ms: Callable[[], float],
+        on_failed: Callable[[Partition], object],
+    ) -> None:
         self._scheduler = scheduler
         self._monotonic_ms = monotonic_ms
+        self._on_failed = on_failed
         self._waiting: dict[Partition, deque[tuple[int, Committed]]] = {}
         self._running: set[Partition] = set()
         self._asked: dict[Partition, None] = {}
@@ -76,7 +82,9 @@ class GroupCommit:
                 _log.error(
                     "a flush failed", topic=partition.topic, partition=partition.index, error=str(error)
                 )
-                partition.log.high_watermark = partition.log.flushed_offset
+                if not partition.replicated:
+                    partition.log.high_watermark = partition.log.flushed_offset
+                self._on_failed(partition)
             waiting = self._waiting.get(partition)
             if error is None and waiting and waiting[-1][0] > partition.log.flushed_offset:
                 self._flush(partition)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _log = get_logger("culver.housekeeping")
 
 _FLUSH_CHECK_INTERVAL_MS = 1_000
+_WRITE_BEHIND_MS = 1_000
 _REMOVAL_INTERVAL_MS = 10_000
 _PARTITIONS_PER_STEP = 50  # so that 10,000 partitions never hold up a request
 
@@ -58,14 +59,15 @@ class Housekeeping:
         self._timers[name] = self._node.scheduler.call_later(interval_ms, run)
 
     def _flush(self) -> None:
-        """Topics that set flush.ms want their records on disk after that time, whoever waits for it."""
+        """Get records on disk that nobody waits for: by flush.ms, and what only other replicas have made safe."""
         now_ms = self._node.clock.monotonic_ms()
         for partition in self._node.partitions:
             log = partition.log
-            if (
-                log.flushed_offset < log.end_offset
-                and now_ms - partition.flushed_at_ms >= log.config.flush_ms
-            ):
+            wait_ms = log.config.flush_ms
+            if partition.replicated and log.config.flush == "replicated":
+                # What other replicas hold was acknowledged without it: it follows behind.
+                wait_ms = min(wait_ms, _WRITE_BEHIND_MS)
+            if log.flushed_offset < log.end_offset and now_ms - partition.flushed_at_ms >= wait_ms:
                 self._node.group_commit.ask(partition)
         self._node.group_commit.start()
 

@@ -4,46 +4,48 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import gc
-import os
-import random
-import resource
-import signal
 import socket
-import sys
 import uuid
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import TYPE_CHECKING
 
-import msgspec
-import uvloop
-
-from culver.broker.controller import CLUSTER, Controller
+from culver.broker.administration import Administration
+from culver.broker.controller import Controller
 from culver.broker.dispatch import Dispatcher
+from culver.broker.fetchers import Fetchers
 from culver.broker.group_commit import GroupCommit
 from culver.broker.groups import Groups
 from culver.broker.housekeeping import Housekeeping
+from culver.broker.membership import BrokerRefused, Membership
 from culver.broker.partition import Partition, PartitionTable
 from culver.broker.producer_ids import ProducerIds
+from culver.broker.replication import Replication
 from culver.broker.server import Server
 from culver.broker.topic_settings import TopicSettings
-from culver.clock import Clock, SystemClock
 from culver.config import BrokerConfig, parse_address
-from culver.coordination.local import LocalStore
-from culver.coordination.store import Create, MetadataStore
+from culver.coordination.store import Conflict, Create, Event, MetadataStore
+from culver.core import entries
 from culver.core.fetch_session import FetchSessions
-from culver.core.image import BrokerInfo, ClusterImage, TopicImage
-from culver.core.names import GROUP_OFFSETS_TOPIC
-from culver.filesystem import FileSystem, OsFileSystem
+from culver.core.image import ClusterImage
+from culver.core.image_builder import ImageBuilder, ImageChange
+from culver.errors import ErrorCode
 from culver.log.limits import LogLimits
 from culver.log.store import LogStore
-from culver.logging import configure_logging, get_logger
-from culver.network import AsyncioNetwork, Listener, Network
-from culver.scheduler import AsyncioScheduler, Scheduler
+from culver.logging import get_logger
+
+if TYPE_CHECKING:
+    from culver.clock import Clock
+    from culver.filesystem import FileSystem
+    from culver.network import Listener, Network
+    from culver.scheduler import Scheduler
 
 _log = get_logger("culver.node")
 
-_SWITCH_INTERVAL_SECONDS = 0.0005
 _CLOSING_THREADS = 8
-METADATA_FILE = "metadata.sqlite"
+_HAND_OVER_MAX_SECONDS = 10.0
+_SETTLED_POLL_MS = 2.0
+_SETTLED_MAX_MS = 3_000.0
 
 
 class Node:
@@ -58,18 +60,27 @@ class Node:
         filesystem: FileSystem,
         network: Network,
         store: MetadataStore,
+        random: Random | None = None,
     ) -> None:
         self.config = config
         self.clock = clock
         self.scheduler = scheduler
         self.filesystem = filesystem
+        self.network = network
+        self.store = store
+        self.random = random or Random()
         self.broker_id = config.broker_id
         self.data_directory = config.data_dir
+        self.builder = ImageBuilder()
         self.topic_settings = TopicSettings(config)
         self.partitions = PartitionTable()
-        self.group_commit = GroupCommit(scheduler, clock.monotonic_ms)
+        self.group_commit = GroupCommit(scheduler, clock.monotonic_ms, self._flush_failed)
         self.producer_ids = ProducerIds(store)
-        self.controller = Controller(store, self.broker_id, self._image_changed)
+        self.membership = Membership(self, store)
+        self.administration = Administration(self, store)
+        self.controller = Controller(self, store)
+        self.fetchers = Fetchers(self)
+        self.replication = Replication(self)
         self.groups = Groups(self)
         self.dispatcher = Dispatcher(self)
         self.server = Server(config, self.dispatcher, scheduler, clock.monotonic_ms, self.after_requests)
@@ -77,20 +88,52 @@ class Node:
         self.fetch_sessions = FetchSessions(
             config.max_incremental_fetch_session_cache_slots,
             now_ms=clock.monotonic_ms,
-            new_session_id=lambda: random.randrange(1, 1 << 31),
+            new_session_id=lambda: self.random.randrange(1, 1 << 31),
             topic_name=self._topic_name,
         )
         self.logs: LogStore
-        self._network = network
-        self._store = store
+        # Why the broker cannot go on, and whom to tell.
+        self.refused: BrokerRefused | None = None
+        self.on_refused: Callable[[], object] | None = None
         self._listener: Listener | None = None
+        self._serving = False
         self._watchful_ms = config.culver_watchful_us / 1000.0
         self._watch_until_ms = 0.0
         self._watching = False
 
+    # -- what handlers ask ------------------------------------------------------------------------------
+
     @property
     def image(self) -> ClusterImage:
-        return self.controller.image
+        return self.builder.image
+
+    @property
+    def joined(self) -> bool:
+        return self.membership.joined
+
+    @property
+    def broker_epoch(self) -> int:
+        return self.membership.epoch
+
+    @property
+    def cluster_secret(self) -> str:
+        """By which the brokers of the cluster know each other."""
+        assert self.builder.cluster is not None
+        return self.builder.cluster.secret
+
+    @property
+    def lease_holds(self) -> bool:
+        """Whether nobody else can have been told that this broker is dead."""
+        return self.clock.monotonic_ms() < self.store.lease_until_ms
+
+    def new_uuid(self) -> bytes:
+        return uuid.UUID(bytes=self.random.randbytes(16), version=4).bytes
+
+    def partition_error(self, topic: str, index: int) -> ErrorCode:
+        """What to say of a partition that this broker does not hold."""
+        if self.image.partition(topic, index) is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     def _topic_name(self, topic_id: bytes) -> str | None:
         topic = self.image.topics_by_id.get(topic_id)
@@ -119,66 +162,89 @@ class Node:
     # -- life -------------------------------------------------------------------------------------------
 
     async def start(self) -> tuple[str, int]:
-        """Recover, listen, and return the address that clients are told."""
-        await self._recover()
-        host, port = parse_address(self.config.listen)
-        self._listener = await self._network.listen(host, port, self.server.new_connection)
-        bound_host, bound_port = self._listener.address
-        advertised_host, advertised_port = bound_host, bound_port
-        if self.config.advertise is not None:
-            advertised_host, advertised_port = parse_address(self.config.advertise)
-        self.controller.show_broker(
-            BrokerInfo(
-                self.broker_id,
-                advertised_host or socket_name(bound_host),
-                advertised_port or bound_port,
-                self.config.broker_rack,
-            )
-        )
+        """Recover, listen, join the cluster, and return the address that clients are told."""
+        self.builder.apply(self.store.open(self._events, self._session).items())
+        if self.builder.cluster is None:
+            await self._found_cluster()
+        self._configure()
+        self._open_logs()
+        host, port = await self._listen()
+        await self.membership.join(host, port, lost_bytes=self.logs.lost_bytes_possible)
+        self._serving = True
+        self.replication.start()
+        self.controller.image_changed(ImageChange(self.image, self.image, brokers=True))
         self.housekeeping.start()
-        broker = self.image.brokers[self.broker_id]
-        return broker.host, broker.port
+        await self._settled()
+        return host, port
 
-    async def _recover(self) -> None:
-        entries = self._store.load()
-        cluster = entries.get(CLUSTER)
-        cluster_id = msgspec.json.decode(cluster.value, type=str) if cluster else _new_cluster_id()
-        image = self.controller.load(entries, cluster_id)
-        self.config = self.config.with_dynamic({}, self.controller.broker_config)
-        self.topic_settings = TopicSettings(self.config)
+    async def _found_cluster(self) -> None:
+        """The first broker gives the cluster its id and secret."""
+        cluster = entries.ClusterEntry(
+            id=base64.urlsafe_b64encode(self.new_uuid()).rstrip(b"=").decode(),  # as Kafka's tools show it
+            secret=self.random.randbytes(32).hex(),
+        )
+        try:
+            await self.membership.change([Create(entries.CLUSTER, entries.encode(cluster))])
+        except Conflict:
+            _log.info("another broker founded the cluster at the same time")
+        while self.builder.cluster is None:  # its event may come after the refusal
+            await self.membership.pause(_SETTLED_POLL_MS)
+
+    def _open_logs(self) -> None:
+        image = self.image
         configs = {name: self.topic_settings.effective(topic.config) for name, topic in image.topics.items()}
+        ids = {name: topic.topic_id for name, topic in image.topics.items()}
         limits = LogLimits(
             producer_id_expiration_ms=self.config.producer_id_expiration_ms,
             max_decompressed_bytes=self.config.max_decompressed_bytes,
             dedupe_buffer_bytes=self.config.log_cleaner_dedupe_buffer_size,
         )
         self.logs = LogStore.open(
-            self.filesystem, self.clock, self.data_directory, configs.get, limits=limits
+            self.filesystem, self.clock, self.data_directory, configs.get, limits=limits, topic_id_of=ids.get
         )
-        if cluster is None:
-            await self._save_cluster_id(cluster_id)
+        self.logs.claim(image.cluster_id, self.broker_id)
         for name in self.logs.strays:
             _log.warning("left a directory alone that belongs to no topic", directory=name)
-        for topic in image.topics.values():
-            self._serve_partitions(topic)
-        for partition in self.partitions.of_topic(GROUP_OFFSETS_TOPIC):
-            self.groups.load(partition)
 
-    async def _save_cluster_id(self, cluster_id: str) -> None:
-        saved: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    async def _listen(self) -> tuple[str, int]:
+        host, port = parse_address(self.config.listen)
+        self._listener = await self.network.listen(host, port, self.server.new_connection)
+        bound_host, bound_port = self._listener.address
+        if self.config.advertise is not None:
+            host, port = parse_address(self.config.advertise)
+            return host or socket_name(bound_host), port or bound_port
+        return socket_name(bound_host), bound_port
 
-        def done(error: BaseException | None) -> None:
-            if error is None:
-                saved.set_result(None)
-            else:
-                saved.set_exception(error)
+    async def _settled(self) -> None:
+        """Wait a moment until there is a controller and, if it is this broker, its first elections are over.
 
-        self._store.change([Create(CLUSTER, msgspec.json.encode(cluster_id))], done)
-        await saved
+        A broker that says it is ready should be; but it must not wait for others that may never come.
+        """
+        deadline_ms = self.clock.monotonic_ms() + _SETTLED_MAX_MS
+        while self.image.controller_id == -1 or (
+            self.image.controller_id == self.broker_id and not self.controller.idle
+        ):
+            if self.clock.monotonic_ms() > deadline_ms:
+                break
+            await self.membership.pause(_SETTLED_POLL_MS)
+
+    async def hand_over(self) -> None:
+        """Before a stop: let other in-sync replicas lead, so that clients wait for nothing."""
+        self.housekeeping.stop()
+        self.controller.stop()
+        if self.config.controlled_shutdown_enable:
+            try:
+                await asyncio.wait_for(self.membership.leave(), _HAND_OVER_MAX_SECONDS)
+            except Exception as error:  # noqa: BLE001 - a stop is not put off because others cannot be told
+                _log.warning("stops without having handed everything over", error=str(error) or "timeout")
 
     def stop_listening(self) -> None:
         """Take no more clients and no more requests; what was answered is sent."""
         self.housekeeping.stop()
+        self.controller.stop()
+        self.membership.stop()
+        self.fetchers.close()
+        self.replication.stop()
         self.groups.stop()
         if self._listener is not None:
             self._listener.close()
@@ -187,127 +253,63 @@ class Node:
     def close(self) -> None:
         """Flush and close the logs. Nothing runs on other threads any more."""
         self.logs.close(threads=_CLOSING_THREADS)
-        self._store.close()
+        self.store.close()
 
-    # -- image ------------------------------------------------------------------------------------------
+    def stop_because(self, refusal: BrokerRefused) -> None:
+        """The cluster does not take this broker any more: end the process, and say why."""
+        _log.error("cannot go on", reason=str(refusal))
+        self.refused = refusal
+        if self.on_refused is not None:
+            self.on_refused()
 
-    def _image_changed(self, before: ClusterImage, after: ClusterImage, name: str | None) -> None:
-        """Make the logs fit the image."""
-        if name is None:
-            self._broker_config_changed()
+    # -- the store's news -------------------------------------------------------------------------------
+
+    def _events(self, events: Sequence[Event]) -> None:
+        if self.refused is not None:
             return
-        old, new = before.topics.get(name), after.topics.get(name)
-        if old is not None and (new is None or new.topic_id != old.topic_id):
-            self._drop_partitions(old)
-        if new is not None:
-            self._serve_partitions(new)
-            if old is not None and old.config != new.config:
-                config = self.topic_settings.effective(new.config)
-                for partition in self.partitions.of_topic(name):
-                    partition.log.update_config(config)
-
-    def _broker_config_changed(self) -> None:
-        if self.config.dynamic == self.controller.broker_config:
-            return
-        self.config = self.config.with_dynamic({}, self.controller.broker_config)
-        self.topic_settings = TopicSettings(self.config)
-        for topic in self.image.topics.values():
-            config = self.topic_settings.effective(topic.config)
-            for partition in self.partitions.of_topic(topic.name):
-                partition.log.update_config(config)
-
-    def _serve_partitions(self, topic: TopicImage) -> None:
-        config = self.topic_settings.effective(topic.config)
-        for image in topic.partitions:
-            if self.partitions.get(topic.name, image.index) is not None:
-                continue
-            log = self.logs.get(topic.name, image.index)
-            created = log is None
-            if log is None:
-                log = self.logs.create(topic.name, image.index, config)
-            partition = Partition(topic.name, image.index, image.leader_epoch, log)
-            log.on_roll = lambda _log, partition=partition: self.group_commit.ask(partition)
-            if log.corruption is not None:
-                _log.error(
-                    "a partition is corrupt and not served",
-                    topic=topic.name,
-                    partition=image.index,
-                    reason=log.corruption,
+        known = self.builder.cluster
+        for path, entry in events if known is not None else ():
+            if path == entries.CLUSTER and (
+                entry is None or entries.decode(entry.value, entries.ClusterEntry) != known
+            ):
+                # Whoever emptied or replaced the store has not told us to delete every log.
+                self.stop_because(
+                    BrokerRefused(
+                        f"the metadata store does not know the cluster {self.image.cluster_id} any more; "
+                        "nothing was deleted here: bring its state back, then start this broker again"
+                    )
                 )
-            self.partitions.add(partition)
-            if created and topic.name == GROUP_OFFSETS_TOPIC:
-                self.groups.load(partition)
+                return
+        change = self.builder.apply(events)
+        if not self._serving:
+            return
+        if change.settings:
+            self._configure()
+            self.replication.reconfigure()
+        self.replication.apply(change)
+        self.controller.image_changed(change)
 
-    def _drop_partitions(self, topic: TopicImage) -> None:
-        for partition in self.partitions.remove_topic(topic.name):
-            self.logs.delete(topic.name, partition.index)
-        self.groups.topic_deleted(topic.name)
-        self.housekeeping.remove_soon()
-        self.partitions.wake()
+    def _session(self, begun: bool) -> None:
+        if not begun:
+            # Everything that was tied to the session is gone, whether or not its events come.
+            gone: list[Event] = [(f"{entries.BROKERS}{self.broker_id}", None)]
+            if self.image.controller_id == self.broker_id:
+                gone.append((entries.CONTROLLER, None))
+            self._events(gone)
+        self.membership.session(begun)
 
+    def _configure(self) -> None:
+        """Take up settings that were made while running."""
+        own = self.builder.broker_settings.get(self.broker_id, {})
+        default = self.builder.broker_settings.get(None, {})
+        if self.config.dynamic != own or self.config.dynamic_default != default:
+            self.config = self.config.with_dynamic(default, own)
+        self.topic_settings = TopicSettings(self.config)
 
-def _new_cluster_id() -> str:
-    """A random id in the form that Kafka's tools show: 22 characters of URL-safe base64."""
-    return base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+    def _flush_failed(self, partition: Partition) -> None:
+        self.replication.log_failed(partition)
 
 
 def socket_name(bound_host: str) -> str:
     """What to tell clients when the broker listens on all addresses and no other was given."""
     return bound_host if bound_host not in ("", "0.0.0.0", "::") else socket.gethostname()
-
-
-def serve(config: BrokerConfig) -> int:
-    """Run a broker until SIGTERM or SIGINT; the exit code. OSError when it cannot listen or use its directory."""
-    configure_logging(config.log_level, config.log_format)
-    _raise_open_files_limit()
-    # A thread that comes back from an fsync must not wait five milliseconds (Python's default) for its turn.
-    sys.setswitchinterval(_SWITCH_INTERVAL_SECONDS)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_serve(config))
-
-
-async def _serve(config: BrokerConfig) -> int:
-    loop = asyncio.get_running_loop()
-    stopping = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
-    filesystem = OsFileSystem()
-    filesystem.make_directory(config.data_dir)
-    scheduler = AsyncioScheduler(loop)
-    store = LocalStore(os.path.join(config.data_dir, METADATA_FILE), scheduler)
-    node = Node(
-        config,
-        clock=SystemClock(),
-        scheduler=scheduler,
-        filesystem=filesystem,
-        network=AsyncioNetwork(loop),
-        store=store,
-    )
-    try:
-        host, port = await node.start()
-    except BaseException:
-        scheduler.close()
-        store.close()
-        raise
-    gc.freeze()  # what is there now stays: no collection needs to look at it again
-    # Requests and responses hold no cycles: looking for some after every 700 objects, as is the default, makes a
-    # request with tens of thousands of elements take three times as long, and the others wait.
-    gc.set_threshold(20_000, 50, 100)
-    print(f"ready {_join(host, port)} broker={node.broker_id} data={config.data_dir}", flush=True)
-    await stopping.wait()
-    node.stop_listening()
-    await asyncio.sleep(0)  # let the loop send what was written last
-    scheduler.close()
-    node.close()
-    return 0
-
-
-def _join(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _raise_open_files_limit() -> None:
-    """A partition keeps a file open, a client a socket: take all that the system allows."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,20 +1,25 @@
-"""A partition that this broker serves: its log, and the requests that wait for it."""
+"""A partition of which this broker holds a replica: its log, its part in the cluster, the requests that wait for it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Protocol
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from culver.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from culver.core.leader_state import LeaderState
     from culver.filesystem import Buffer
     from culver.log.partition_log import AppendResult, PartitionLog
+    from culver.scheduler import Timer
 
 
 # How much may wait in the page cache before it is sent on its way to the disk. It bounds the time that a stop
 # takes, and keeps the kernel from writing back gigabytes at once while clients wait.
 WRITE_BACK_BYTES = 64 << 20
+
+Acknowledged: TypeAlias = Callable[[ErrorCode], object]
 
 
 class Waiter(Protocol):
@@ -23,8 +28,31 @@ class Waiter(Protocol):
     def partition_changed(self) -> None: ...
 
 
+class PendingCommit:
+    """Someone who waits until all below an offset is committed, or has waited long enough."""
+
+    __slots__ = ("_done", "end_offset", "timer")
+
+    def __init__(self, end_offset: int, done: Acknowledged) -> None:
+        self.end_offset = end_offset
+        self.timer: Timer | None = None
+        self._done: Acknowledged | None = done
+
+    @property
+    def settled(self) -> bool:
+        return self._done is None
+
+    def settle(self) -> Acknowledged | None:
+        """Whom to tell, the first time that this is asked."""
+        done, self._done = self._done, None
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+        return done
+
+
 class Partition:
-    """One partition with this broker as its leader."""
+    """One replica. It leads while `state` is there; otherwise it follows `leader`, if there is one."""
 
     __slots__ = (
         "appended_bytes",
@@ -32,24 +60,44 @@ class Partition:
         "flush_took_ms",
         "flushed_at_ms",
         "index",
+        "leader",
         "leader_epoch",
         "log",
+        "pending_commits",
+        "replica_waiters",
+        "replicated",
+        "state",
         "topic",
+        "topic_id",
         "waiters",
         "write_back_at_bytes",
     )
 
-    def __init__(self, topic: str, index: int, leader_epoch: int, log: PartitionLog) -> None:
+    def __init__(self, topic: str, index: int, topic_id: bytes, log: PartitionLog) -> None:
         self.topic = topic
         self.index = index
-        self.leader_epoch = leader_epoch
+        self.topic_id = topic_id
         self.log = log
+        self.leader = -1
+        self.leader_epoch = -1
+        self.state: LeaderState | None = None
+        self.replicated = False  # whether it has other replicas
         self.appended_bytes = 0  # since this process started: how a long poll knows that enough has come
+        # Consumers' fetches, woken when the high watermark moves, and followers', woken by every append.
         self.waiters: dict[Waiter, None] = {}
+        self.replica_waiters: dict[Waiter, None] = {}
+        self.pending_commits: deque[PendingCommit] = deque()
         self.write_back_at_bytes = WRITE_BACK_BYTES  # of appended_bytes
         self.flushed_at_ms = 0.0
         self.flush_took_ms = 0.0
         self.flush_served = 0  # acknowledgements that the last flush let go
+
+    def __repr__(self) -> str:
+        return f"<{self.topic}-{self.index} leader={self.leader} epoch={self.leader_epoch}>"
+
+    @property
+    def leading(self) -> bool:
+        return self.state is not None
 
     def append(self, records: memoryview) -> AppendResult:
         """Append what a producer sent. Hot: see PartitionLog.append."""
@@ -57,20 +105,29 @@ class Partition:
         self.appended_bytes += len(records)
         return result
 
-    def must_wait_for_disk(self, acks: int) -> bool:
-        """Whether an acknowledgement, 1 or -1 (all), may only go out after a flush."""
-        config = self.log.config
-        return (
-            config.flush == "always"
-            or (acks == -1 and config.flush == "replicated")
-            or self.log.end_offset - self.log.flushed_offset >= config.flush_messages
-        )
-
     def append_internal(self, batch: Buffer) -> AppendResult:
         """Append a batch that a coordinator of this broker made."""
         result = self.log.append_internal(batch, self.leader_epoch)
         self.appended_bytes += len(batch)
         return result
+
+    def must_wait(self, acks: int) -> bool:
+        """Whether an acknowledgement, 1 or -1 (all), has to wait for other replicas or for the disk."""
+        return (acks == -1 and self.replicated) or self.must_wait_for_disk(acks)
+
+    def must_wait_for_disk(self, acks: int) -> bool:
+        """Whether an acknowledgement may only go out after a flush."""
+        config = self.log.config
+        return (
+            config.flush == "always"
+            or (acks == -1 and config.flush == "replicated" and not self.held_by_others)
+            or self.log.end_offset - self.log.flushed_offset >= config.flush_messages
+        )
+
+    @property
+    def held_by_others(self) -> bool:
+        """Whether what is committed is also in the log of another in-sync replica."""
+        return self.state is not None and len(self.state.isr) > 1
 
     def epoch_error(self, claimed_epoch: int) -> ErrorCode:
         """What a client that claims to know the leader epoch must be told, if anything."""
@@ -91,6 +148,10 @@ class Partition:
         """
         if epoch == self.leader_epoch:
             return epoch, self.log.end_offset
+        latest = self.log.latest_epoch
+        if 0 <= latest < epoch < self.leader_epoch:
+            # Nobody wrote in it here, nor in any later one but the current: it ended where the log ended then.
+            return latest, self.log.end_offset
         found = self.log.epoch_end_offset(epoch)
         if found[0] < 0 and epoch != -1 and epoch < self.leader_epoch:
             # It ended before all that the log has left.
@@ -99,11 +160,12 @@ class Partition:
 
 
 class PartitionTable:
-    """The partitions that this broker serves, by topic name and index."""
+    """The partitions that this broker holds, by topic name and index."""
 
     def __init__(self) -> None:
         self._topics: dict[str, dict[int, Partition]] = {}
         self._changed: dict[Partition, None] = {}
+        self._appended: dict[Partition, None] = {}
 
     def get(self, topic: str, index: int) -> Partition | None:
         partitions = self._topics.get(topic)
@@ -112,12 +174,14 @@ class PartitionTable:
     def add(self, partition: Partition) -> None:
         self._topics.setdefault(partition.topic, {})[partition.index] = partition
 
-    def remove_topic(self, topic: str) -> list[Partition]:
-        """Forget a topic's partitions; whoever waits for one of them is told to look again."""
-        removed = list(self._topics.pop(topic, {}).values())
-        for partition in removed:
-            self.changed(partition)
-        return removed
+    def remove(self, partition: Partition) -> None:
+        """Forget a partition; whoever waits for it is told to look again."""
+        partitions = self._topics[partition.topic]
+        del partitions[partition.index]
+        if not partitions:
+            del self._topics[partition.topic]
+        self.changed(partition)
+        self.appended(partition)
 
     def of_topic(self, topic: str) -> list[Partition]:
         return list(self._topics.get(topic, {}).values())
@@ -130,13 +194,22 @@ class PartitionTable:
         return sum(map(len, self._topics.values()))
 
     def changed(self, partition: Partition) -> None:
-        """Note that there is more to read; those who wait are woken by `wake`, once for many changes."""
+        """Note that consumers have more to read; those who wait are woken by `wake`, once for many changes."""
         if partition.waiters:
             self._changed[partition] = None
 
+    def appended(self, partition: Partition) -> None:
+        """Note that followers have more to fetch; woken by `wake` as well."""
+        if partition.replica_waiters:
+            self._appended[partition] = None
+
     def wake(self) -> None:
         """Let everyone who waits for a changed partition look at it."""
-        while self._changed:
+        while self._appended or self._changed:
+            appended, self._appended = self._appended, {}
+            for partition in appended:  # followers first: others wait for what they do
+                for waiter in list(partition.replica_waiters):
+                    waiter.partition_changed()
             changed, self._changed = self._changed, {}
             for partition in changed:
                 for waiter in list(partition.waiters):

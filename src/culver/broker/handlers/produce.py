@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,8 @@ from culver.log.validation import RecordsRefused
 from culver.protocol.compression import Codec
 from culver.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -40,6 +43,11 @@ ATTRIBUTES_POSITION = 22  # the low byte of a batch's attributes
 _SAYS_NOTHING_OF_THE_LOG = frozenset(
     {ErrorCode.CORRUPT_MESSAGE, ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.KAFKA_STORAGE_ERROR}
 )
+_WHY_NOT_ACKNOWLEDGED = {
+    ErrorCode.KAFKA_STORAGE_ERROR: "the records could not be flushed to disk",
+    ErrorCode.REQUEST_TIMED_OUT: "the in-sync replicas did not take the records in time",
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: "another broker leads the partition now",
+}
 _ADMIN_CLIENT_ID = "__admin_client"  # the one client that may write to internal topics, as in Kafka
 
 
@@ -54,8 +62,14 @@ def handle(node: Node, exchange: Exchange, request: ProduceRequest) -> ProduceRe
             ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
             "transactions are not served by this broker; produce without transactional.id",
         )
-    waiting: list[tuple[Partition, PartitionProduceResponse]] = []
+    if not node.lease_holds:
+        # Another may lead by now. Nothing is acknowledged that it might not have.
+        return _all_failed(
+            request, ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker is out of touch with its cluster"
+        )
+    waiting: list[tuple[Partition, PartitionProduceResponse, int]] = []
     responses = []
+    misdirected = False
     for topic in request.topic_data:
         name, topic_error = _resolve(node, exchange.version, topic)
         if (
@@ -70,54 +84,65 @@ def handle(node: Node, exchange: Exchange, request: ProduceRequest) -> ProduceRe
                 answers.append(_failed(data.index, topic_error))
                 continue
             partition = node.partitions.get(name, data.index)
-            if partition is None:
-                answers.append(_failed(data.index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            if partition is None or partition.state is None:
+                answers.append(_elsewhere(node, name, data.index))
+                misdirected = True
                 continue
-            answer = _append(node, partition, data, acks, exchange.version)
+            answer, end_offset = _append(node, partition, data, acks, exchange.version)
             answers.append(answer)
-            if not answer.error_code and acks != 0 and partition.must_wait_for_disk(acks):
-                waiting.append((partition, answer))
+            if not answer.error_code and acks != 0 and partition.must_wait(acks):
+                waiting.append((partition, answer, end_offset))
         responses.append(
             TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
         )
     response = ProduceResponse(responses=responses)
     if acks == 0:
         return _close_on_error(exchange, responses)
+    if misdirected:
+        _tell_leaders(node, response)
     if not waiting:
         return response
-    return _wait_for_disk(node, exchange, response, waiting)
+    return _wait(node, exchange, request, response, waiting)
 
 
 def _append(
     node: Node, partition: Partition, data: PartitionProduceData, acks: int, version: int
-) -> PartitionProduceResponse:
-    """Append one partition's batch; what to say of it, once it is as durable as was asked for."""
+) -> tuple[PartitionProduceResponse, int]:
+    """Append one partition's batch; what to say of it once it is as safe as was asked for, and where it ends."""
     records = data.records
-    if acks == -1 and partition.log.config.min_insync_replicas > 1:
-        # There is one replica, this one. Refused before anything is written, as Kafka does.
-        return _failed(data.index, ErrorCode.NOT_ENOUGH_REPLICAS)
+    if acks == -1:
+        state = partition.state
+        assert state is not None
+        if len(state.isr) < partition.log.config.min_insync_replicas:
+            # Refused before anything is written.
+            return _failed(data.index, ErrorCode.NOT_ENOUGH_REPLICAS), 0
     if records is None:
-        return _failed(data.index, ErrorCode.INVALID_RECORD, "no records were sent")
+        return _failed(data.index, ErrorCode.INVALID_RECORD, "no records were sent"), 0
     if len(records) > ATTRIBUTES_POSITION and records[ATTRIBUTES_POSITION] & _UNUSUAL:
         code = _unusual_error(records, version)
         if code is not ErrorCode.NONE:
-            return _failed(data.index, code)
+            return _failed(data.index, code), 0
     try:
         result = partition.append(records)
     except KafkaError as error:
-        return _refused(partition, error)
-    if partition.waiters:
+        if partition.log.failed is not None:
+            node.replication.log_failed(partition)
+        return _refused(partition, error), 0
+    if partition.replicated:
+        node.replication.appended(partition)
+    elif partition.waiters:
         node.partitions.changed(partition)
     if partition.appended_bytes > partition.write_back_at_bytes:
         partition.write_back_at_bytes = partition.appended_bytes + WRITE_BACK_BYTES
         node.group_commit.ask(partition)
-    return PartitionProduceResponse(
+    answer = PartitionProduceResponse(
         index=data.index,
         error_code=0,
         base_offset=result.base_offset,
         log_append_time_ms=result.log_append_time_ms,
         log_start_offset=result.log_start_offset,
     )
+    return answer, result.last_offset + 1
 
 
 def _resolve(node: Node, version: int, topic: TopicProduceData) -> tuple[str, ErrorCode]:
@@ -127,33 +152,67 @@ def _resolve(node: Node, version: int, topic: TopicProduceData) -> tuple[str, Er
     return ("", ErrorCode.UNKNOWN_TOPIC_ID) if image is None else (image.name, ErrorCode.NONE)
 
 
-def _wait_for_disk(
+def _wait(
     node: Node,
     exchange: Exchange,
+    request: ProduceRequest,
     response: ProduceResponse,
-    waiting: list[tuple[Partition, PartitionProduceResponse]],
+    waiting: list[tuple[Partition, PartitionProduceResponse, int]],
 ) -> ProduceResponse | None:
+    """Answer when every partition's records are where they must be, or when that has failed."""
     left = len(waiting)
     parked = False
 
-    def one_done(partition: Partition, answer: PartitionProduceResponse, error: BaseException | None) -> None:
+    def one_done(answer: PartitionProduceResponse, code: ErrorCode) -> None:
         nonlocal left
-        if error is not None:
-            answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+        if code is not ErrorCode.NONE:
+            answer.error_code = code
             answer.base_offset = answer.log_append_time_ms = answer.log_start_offset = -1
-            answer.error_message = (
-                f"the records of {partition.topic}-{partition.index} could not be flushed: {error}"
-            )
+            answer.error_message = _WHY_NOT_ACKNOWLEDGED.get(code)
         left -= 1
         if left == 0 and parked:
             exchange.reply(response)
 
-    for partition, answer in waiting:
-        node.group_commit.wait(partition, partial(one_done, partition, answer))
+    for partition, answer, end_offset in waiting:
+        if request.acks == -1:
+            node.replication.commit(partition, end_offset, request.timeout_ms, partial(one_done, answer))
+        else:
+            node.group_commit.wait(partition, partial(_flushed, partial(one_done, answer)))
     if left == 0:
         return response
     parked = True
     return None
+
+
+def _flushed(done: Callable[[ErrorCode], object], error: BaseException | None) -> None:
+    done(ErrorCode.NONE if error is None else ErrorCode.KAFKA_STORAGE_ERROR)
+
+
+def _elsewhere(node: Node, topic: str, index: int) -> PartitionProduceResponse:
+    """A partition that another broker leads, or nobody."""
+    answer = _failed(index, node.partition_error(topic, index))
+    image = node.image.partition(topic, index)
+    if image is not None:
+        answer.current_leader = LeaderIdAndEpoch(leader_id=image.leader, leader_epoch=image.leader_epoch)
+    return answer
+
+
+def _tell_leaders(node: Node, response: ProduceResponse) -> None:
+    """Where the leaders are that the client should have asked (KIP-951)."""
+    leaders = {
+        answer.current_leader.leader_id
+        for topic in response.responses
+        for answer in topic.partition_responses
+        if answer.current_leader is not None
+    }
+    brokers = node.image.brokers
+    response.node_endpoints = [
+        NodeEndpoint(
+            node_id=number, host=brokers[number].host, port=brokers[number].port, rack=brokers[number].rack
+        )
+        for number in sorted(leaders)
+        if number in brokers
+    ]
 
 
 def _close_on_error(exchange: Exchange, responses: list[TopicProduceResponse]) -> NoResponse:
