@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -29,6 +30,10 @@ class Scheduler(Protocol):
         ...
 
     def call_soon(self, callback: Callable[[], object]) -> None: ...
+
+    def call_soon_threadsafe(self, callback: Callable[[], object]) -> None:
+        """The one method that any thread may call: a library's own hands what it heard to the broker's thread."""
+        ...
 
     def call_later(self, delay_ms: float, callback: Callable[[], object]) -> Timer: ...
 
@@ -67,6 +72,11 @@ class AsyncioScheduler:
 
     def call_soon(self, callback: Callable[[], object]) -> None:
         self._loop.call_soon(callback)
+
+    def call_soon_threadsafe(self, callback: Callable[[], object]) -> None:
+        # A thread that does not know that all is over has nobody left to tell.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(callback)
 
     def call_later(self, delay_ms: float, callback: Callable[[], object]) -> Timer:
         return self._loop.call_later(delay_ms / 1000.0, callback)

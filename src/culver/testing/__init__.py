@@ -14,5 +14,14 @@ The pytest plugin (loaded by itself once Culver is installed) gives the fixtures
 
 from culver.testing.broker import Broker, BrokerFailed
 from culver.testing.cluster import Cluster, ClusterFailed, PartitionState
+from culver.testing.zookeeper import ZooKeeper, ZooKeeperFailed
 
-__all__ = ["Broker", "BrokerFailed", "Cluster", "ClusterFailed", "PartitionState"]
+__all__ = [
+    "Broker",
+    "BrokerFailed",
+    "Cluster",
+    "ClusterFailed",
+    "PartitionState",
+    "ZooKeeper",
+    "ZooKeeperFailed",
+]
