@@ -154,13 +154,13 @@ def _run_broker(config: BrokerConfig) -> int:
     if config.culver_coordination == "local":
         _refuse_directory_of_several(config.data_dir)
 
-    from culver.broker import node
+    from culver.broker import process
     from culver.broker.membership import BrokerRefused
     from culver.coordination.store import StoreError
     from culver.log.store import DataDirectoryLocked
 
     try:
-        return node.serve(config)
+        return process.serve(config)
     except DataDirectoryLocked as error:
         raise Failure(str(error), code=ExitCode.IN_USE) from None
     except BrokerRefused as error:
