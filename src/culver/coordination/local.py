@@ -1,146 +1,453 @@
-"""The metadata store of one machine: a SQLite file in WAL mode."""
+"""The metadata store of one machine: a SQLite file that any number of broker processes share.
+
+Changes are made on a thread, since a commit waits for the disk; those that queue up meanwhile share one. What has
+changed, by whomever, is read from the file's journal on the broker's thread, where nothing waits: at once behind a
+change of its own, otherwise when a timer finds that the file is no longer the same.
+"""
 
 from __future__ import annotations
 
+import math
+import os
 import sqlite3
+import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from culver.coordination.store import Change, Conflict, Create, Done, Entry, IdsDone, Put, StoreError
-from culver.scheduler import Scheduler
+from culver.clock import Clock
+from culver.coordination import local_database as database
+from culver.coordination.local_sessions import Session, has_ended, remove_files, remove_strays
+from culver.coordination.store import Change, Done, Entry, Event, IdsDone, OnEvents, OnSession, StoreError
+from culver.logging import get_logger
+from culver.scheduler import Scheduler, Timer
 
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS entries (
-    path TEXT PRIMARY KEY, value BLOB NOT NULL, version INTEGER NOT NULL
-) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS ids (kind TEXT PRIMARY KEY, next INTEGER NOT NULL) WITHOUT ROWID;
-"""
+_log = get_logger("culver.metadata")
+
+SESSION_TIMEOUT_MS = 2000
+# How often to look at the file while others use it, and while nobody does.
+_SHARED_POLL_MS = 20.0
+_ALONE_POLL_MS = 250.0
+_LOOK_MS = 50.0  # how often to see whether the others live
 
 
 @dataclass(slots=True)
 class _Job:
-    """One transaction: `work` runs on a thread, `done` gets its outcome on the broker's thread."""
+    """A part of a transaction: `work` runs on a thread, `done` gets its outcome on the broker's thread."""
 
     work: Callable[[sqlite3.Connection], int]
     done: Callable[[int | None, BaseException | None], object]
     result: int | None = None
     error: BaseException | None = None
+    ran: bool = False
 
 
 class LocalStore:
-    """Jobs run one after another on a thread; those that queue up meanwhile share one commit.
+    """A session, the queue of what is to be changed, and how far the journal has been read."""
 
-    SQLite's commit waits for an fsync, so the event loop never makes one itself.
-    """
-
-    def __init__(self, path: str, scheduler: Scheduler) -> None:
+    def __init__(
+        self, path: str, scheduler: Scheduler, clock: Clock, session_timeout_ms: float = SESSION_TIMEOUT_MS
+    ) -> None:
+        self._path = path
+        self._directory = f"{path}.sessions"
         self._scheduler = scheduler
-        self._jobs: deque[_Job] = deque()
-        self._running = False
+        self._now_ms = clock.monotonic_ms
+        self._timeout_ms = session_timeout_ms
+        self._margin_ms = session_timeout_ms / 10
+        self._beat_interval_ms = session_timeout_ms / 4
+        self._on_events: OnEvents
+        self._on_session: OnSession
+        self._writer: sqlite3.Connection | None = None  # used by whoever holds the lock
+        self._reader: sqlite3.Connection | None = None
+        self._lock = threading.Lock()
         self._closed = False
-        try:
-            self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-            self._connection.execute("PRAGMA journal_mode=WAL")
-            self._connection.execute("PRAGMA synchronous=FULL")
-            self._connection.executescript(_SCHEMA)
-        except sqlite3.Error as error:
-            raise StoreError(f"cannot open the metadata store {path}: {error}") from error
+        self._timer: Timer | None = None
+        # Jobs: waiting, being run on a thread, and run but not yet reported.
+        self._jobs: deque[_Job] = deque()
+        self._batch: list[_Job] = []
+        self._finished: deque[_Job] = deque()
+        # Sessions: this one's, the others', and those of them that are being ended.
+        self._session: Session | None = None
+        self._begun: Session | None = None  # made on a thread, and not told of yet
+        self._beginning = False
+        self._renewing = False
+        self._others: set[str] = set()
+        self._ending: set[str] = set()
+        self._beat_due_ms = 0.0
+        self._look_due_ms = 0.0
+        # Reading.
+        self._known: dict[str, Entry] = {}
+        self._last_change = 0
+        self._data_version = -1
+        self._readable = True
 
-    def load(self) -> Mapping[str, Entry]:
-        rows = self._connection.execute("SELECT path, value, version FROM entries")
-        return {path: Entry(value, version) for path, value, version in rows}
+    # -- the port ---------------------------------------------------------------------------------------
+
+    @property
+    def lease_until_ms(self) -> float:
+        session = self._session
+        return -math.inf if session is None else session.deadline_ms - self._margin_ms
+
+    def open(self, on_events: OnEvents, on_session: OnSession) -> Mapping[str, Entry]:
+        self._on_events = on_events
+        self._on_session = on_session
+        try:
+            self._writer, self._reader = database.connect(self._path)
+            self._session = self._first_session(self._writer)
+            self._data_version = database.data_version(self._reader)
+            self._known, self._last_change = database.load(self._reader)
+            self._others = database.sessions(self._reader) - {self._session.id}
+        except (sqlite3.Error, OSError) as error:
+            self.abandon()
+            raise StoreError(f"cannot open the metadata store {self._path}: {error}") from error
+        except StoreError:
+            self.abandon()
+            raise
+        self._beat_due_ms = self._now_ms() + self._beat_interval_ms
+        self._arm()
+        return dict(self._known)
 
     def change(self, changes: Sequence[Change], done: Done) -> None:
+        # A change asked for while there is no session must not be made in the next one.
+        session = "" if self._session is None else self._session.id
+
         def work(connection: sqlite3.Connection) -> int:
-            _apply(connection, changes)
+            database.apply(connection, session, changes)
             return 0
 
         self._submit(_Job(work, lambda _result, error: done(error)))
 
     def allocate_ids(self, kind: str, count: int, done: IdsDone) -> None:
         assert count > 0
-
-        def work(connection: sqlite3.Connection) -> int:
-            row = connection.execute(
-                "INSERT INTO ids VALUES (?1, ?2) ON CONFLICT (kind) DO UPDATE SET next = next + ?2 RETURNING next",
-                (kind, count),
-            ).fetchone()
-            return int(row[0]) - count
-
-        self._submit(_Job(work, done))
+        self._submit(_Job(lambda connection: database.allocate_ids(connection, kind, count), done))
 
     def close(self) -> None:
-        # The scheduler is closed before this, so no thread is inside a job any more.
-        self._closed = True
-        self._run(list(self._jobs))
+        """No callback is made any more. Works before and after the scheduler's own closing."""
+        if self._closed:
+            return
+        with self._lock:  # a thread that is inside a transaction finishes it
+            self._closed = True
+            session, writer = self._session or self._begun, self._writer
+            try:
+                if session is not None and writer is not None:
+                    # What was handed to a thread that never came to it, and what waits behind that.
+                    self._run([job for job in self._batch if not job.ran] + list(self._jobs))
+                    with database.transaction(writer):
+                        database.end_session(writer, session.id)
+                    session.release()
+            except (sqlite3.Error, OSError) as error:
+                # The others end it as soon as the lock is gone.
+                _log.warning("the session could not be ended in order", path=self._path, error=str(error))
+            finally:
+                self._let_go()
+
+    def abandon(self) -> None:
+        """Let go of everything without a word, as a crash would; the others notice."""
+        with self._lock:
+            self._closed = True
+            self._let_go()
+
+    def _let_go(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        for session in (self._session, self._begun):
+            if session is not None:
+                session.release(remove=False)
+        for connection in (self._writer, self._reader):
+            if connection is not None:
+                connection.close()
+        self._timer = self._session = self._begun = self._writer = self._reader = None
         self._jobs.clear()
-        self._connection.close()
+        self._finished.clear()
+        self._known = {}
+
+    # -- changes ----------------------------------------------------------------------------------------
 
     def _submit(self, job: _Job) -> None:
         if self._closed:
             raise StoreError("the metadata store is closed")
         self._jobs.append(job)
-        if not self._running:
+        if not self._batch:
             self._start()
 
     def _start(self) -> None:
-        jobs = list(self._jobs)
+        batch = self._batch = list(self._jobs)
         self._jobs.clear()
-        self._running = True
 
         def work() -> None:
-            self._run(jobs)
+            with self._lock:
+                if not self._closed:
+                    self._run(batch)
 
         def done(_result: None, error: BaseException | None) -> None:
-            self._running = False
+            if self._closed:
+                return
+            self._batch = []
+            if error is not None:
+                for job in batch:
+                    job.error = job.error or error
+            self._finished.extend(batch)
             if self._jobs:
                 self._start()
-            for job in jobs:
-                job.done(job.result, job.error or error)
+            unread = self._read()
+            if unread is not None:
+                # Without their events no change may be reported as made.
+                for job in batch:
+                    job.error = job.error or unread
+            self._report()
 
         self._scheduler.run_blocking(work, done)
 
     def _run(self, jobs: list[_Job]) -> None:
+        """One transaction. On a thread, or in `close`."""
         if not jobs:
             return
-        connection = self._connection
-        connection.execute("BEGIN IMMEDIATE")
+        connection = self._writer
+        assert connection is not None
         try:
+            with database.transaction(connection):
+                for job in jobs:
+                    job.ran = True
+                    try:
+                        # A conflict undoes that job alone, the others still commit.
+                        with database.savepoint(connection):
+                            job.result = job.work(connection)
+                    except StoreError as error:
+                        job.error = error
+                database.prune(connection)
+        except (sqlite3.Error, OSError) as error:
+            failure = StoreError(f"the metadata store {self._path} cannot be changed: {error}")
             for job in jobs:
-                # A savepoint each: a conflict undoes that job alone, the others still commit.
-                connection.execute("SAVEPOINT job")
-                try:
-                    job.result = job.work(connection)
-                except StoreError as error:
-                    job.error = error
-                    connection.execute("ROLLBACK TO job")
-                connection.execute("RELEASE job")
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            raise
+                # Even a conflict: it may have been with a job of the same transaction.
+                job.ran, job.result, job.error = True, None, failure
 
+    def _report(self) -> None:
+        try:
+            while self._finished and not self._closed:
+                job = self._finished.popleft()
+                job.done(job.result, job.error)
+        finally:
+            # One who raises keeps nobody else from hearing.
+            if self._finished and not self._closed:
+                self._scheduler.call_soon(self._report)
 
-def _apply(connection: sqlite3.Connection, changes: Sequence[Change]) -> None:
-    for change in changes:
-        path = change.path
-        if isinstance(change, Create):
+    # -- events -----------------------------------------------------------------------------------------
+
+    def _poll(self) -> None:
+        assert self._reader is not None
+        try:
+            changed = database.data_version(self._reader) != self._data_version
+        except sqlite3.Error as error:
+            self._cannot_read(error)
+            return
+        if changed or not self._readable:
+            self._read()
+
+    def _read(self) -> StoreError | None:
+        """Report what has changed since the last time; the error when that cannot be found out."""
+        reader = self._reader
+        assert reader is not None
+        try:
+            # Asked first: what changes from here on shows in the next one.
+            data_version = database.data_version(reader)
             try:
-                connection.execute("INSERT INTO entries VALUES (?, ?, 0)", (path, change.value))
-            except sqlite3.IntegrityError:
-                raise Conflict(path, "exists already") from None
-            continue
-        version = -1 if change.expected_version is None else change.expected_version
-        if isinstance(change, Put):
-            cursor = connection.execute(
-                "UPDATE entries SET value = ?2, version = version + 1 WHERE path = ?1 AND (?3 < 0 OR version = ?3)",
-                (path, change.value, version),
+                events, last = database.read_changes(reader, self._last_change)
+            except database.Fallen:
+                events, last = self._reload(reader)
+            sessions = database.sessions(reader)
+        except sqlite3.Error as error:
+            return self._cannot_read(error)
+        if not self._readable:
+            _log.info("the metadata store can be read again", path=self._path)
+            self._readable = True
+        self._data_version, self._last_change = data_version, last
+        for path, entry in events:
+            if entry is None:
+                self._known.pop(path, None)
+            else:
+                self._known[path] = entry
+        try:
+            self._notice(sessions)
+        finally:
+            if events and not self._closed:
+                self._on_events(events)
+        return None
+
+    def _reload(self, reader: sqlite3.Connection) -> tuple[list[Event], int]:
+        entries, last = database.load(reader)
+        known = self._known
+        events: list[Event] = [(path, None) for path in known if path not in entries]
+        events += [(path, entry) for path, entry in entries.items() if known.get(path) != entry]
+        return events, last
+
+    def _cannot_read(self, error: sqlite3.Error) -> StoreError:
+        if self._readable:
+            _log.warning("the metadata store cannot be read", path=self._path, error=str(error))
+            self._readable = False
+        return StoreError(f"the metadata store {self._path} cannot be read: {error}")
+
+    # -- time -------------------------------------------------------------------------------------------
+
+    def _arm(self) -> None:
+        if not self._closed:
+            self._timer = self._scheduler.call_later(
+                _SHARED_POLL_MS if self._others else _ALONE_POLL_MS, self._tick
             )
-        else:
-            cursor = connection.execute(
-                "DELETE FROM entries WHERE path = ?1 AND (?2 < 0 OR version = ?2)", (path, version)
-            )
-        if cursor.rowcount != 1:
-            raise Conflict(path, "is missing or was changed by another")
+
+    def _tick(self) -> None:
+        if self._closed:
+            return
+        try:
+            self._poll()
+            self._keep_up()
+        finally:
+            self._arm()
+
+    def _keep_up(self) -> None:
+        if self._closed:
+            return
+        now_ms = self._now_ms()
+        if self._session is None:
+            self._begin()
+        elif now_ms >= self._beat_due_ms and self._readable:
+            # Whoever cannot read the store has lost touch with it, and lets its lease run out.
+            self._beat(self._session)
+        if self._others and now_ms >= self._look_due_ms:
+            self._look_due_ms = now_ms + _LOOK_MS
+            self._look()
+
+    # -- sessions ---------------------------------------------------------------------------------------
+
+    def _first_session(self, connection: sqlite3.Connection) -> Session:
+        """Begin a session, and clear away those of the dead, so that their entries are not shown at all."""
+        os.makedirs(self._directory, exist_ok=True)
+        with database.transaction(connection):
+            known = database.sessions(connection)
+            dead = {other for other in known if has_ended(self._directory, other, self._now_ms)}
+            for other in dead:
+                database.end_session(connection, other)
+            self._begun = session = self._new_session(connection)
+        remove_strays(self._directory, known - dead)
+        self._begun = None
+        return session
+
+    def _new_session(self, connection: sqlite3.Connection) -> Session:
+        """Inside a transaction: however long that had to wait, the time counts from here."""
+        session = Session.create(self._directory, self._now_ms() + self._timeout_ms)
+        database.begin_session(connection, session.id)
+        return session
+
+    def _begin(self) -> None:
+        """Begin a new session in place of one that was lost; tried again by the timer until it succeeds."""
+        if self._beginning:
+            return
+        self._beginning = True
+
+        def work(connection: sqlite3.Connection) -> int:
+            self._begun = self._new_session(connection)
+            return 0
+
+        def done(_result: int | None, error: BaseException | None) -> None:
+            session, self._begun, self._beginning = self._begun, None, False
+            if session is None or error is not None:
+                if session is not None:
+                    session.release()
+                return
+            self._session = session
+            self._others.discard(session.id)
+            self._beat_due_ms = session.deadline_ms - self._timeout_ms + self._beat_interval_ms
+            _log.info("a new session with the metadata store", path=self._path, session=session.id)
+            self._on_session(True)
+
+        self._submit(_Job(work, done))
+
+    def _lose(self, session: Session) -> None:
+        if self._session is not session:
+            return
+        _log.warning("the session with the metadata store is lost", path=self._path, session=session.id)
+        self._session = None
+        session.release()
+        self._on_session(False)
+        if not self._closed:
+            self._begin()
+
+    def _beat(self, session: Session) -> None:
+        """Move the deadline on."""
+        now_ms = self._now_ms()
+        if now_ms < session.deadline_ms:
+            deadline_ms = now_ms + self._timeout_ms
+            try:
+                session.write(deadline_ms)
+            except OSError as error:
+                _log.warning("a sign of life could not be written", path=self._path, error=str(error))
+                return
+            # The others can only have taken the session for dead after the old deadline: it has not come yet.
+            if self._now_ms() < session.deadline_ms:
+                session.deadline_ms = deadline_ms
+                self._beat_due_ms = now_ms + self._beat_interval_ms
+                return
+        self._renew(session)
+
+    def _renew(self, session: Session) -> None:
+        """Move the deadline on after the last one has passed, if nobody has ended the session because of that."""
+        if self._renewing:
+            return
+        self._renewing = True
+        deadline_ms = -math.inf
+
+        def work(connection: sqlite3.Connection) -> int:
+            nonlocal deadline_ms
+            if not database.session_exists(connection, session.id):
+                raise database.SessionEnded(f"session {session.id} was ended by another")
+            deadline_ms = self._now_ms() + self._timeout_ms
+            session.write(deadline_ms)
+            return 0
+
+        def done(_result: int | None, error: BaseException | None) -> None:
+            self._renewing = False
+            if error is None:
+                session.deadline_ms = deadline_ms
+                self._beat_due_ms = deadline_ms - self._timeout_ms + self._beat_interval_ms
+            elif isinstance(error, database.SessionEnded):
+                self._lose(session)
+
+        self._submit(_Job(work, done))
+
+    def _notice(self, sessions: set[str]) -> None:
+        """Take note of who has a session."""
+        session = self._session
+        self._others = sessions if session is None else sessions - {session.id}
+        if session is not None and session.id not in sessions:
+            self._lose(session)
+
+    def _look(self) -> None:
+        """End the sessions of those who died or have not been heard of for too long."""
+        try:
+            suspects = {
+                other
+                for other in self._others - self._ending
+                if has_ended(self._directory, other, self._now_ms)
+            }
+        except OSError as error:
+            _log.warning("the other sessions could not be looked at", path=self._path, error=str(error))
+            return
+        if not suspects:
+            return
+        self._ending |= suspects
+        ended: list[str] = []
+
+        def work(connection: sqlite3.Connection) -> int:
+            for other in suspects:
+                # Looked at again: here nobody can come back to life any more without seeing that it is over.
+                if has_ended(self._directory, other, self._now_ms):
+                    database.end_session(connection, other)
+                    ended.append(other)
+            return 0
+
+        def done(_result: int | None, error: BaseException | None) -> None:
+            self._ending -= suspects
+            if error is None:
+                _log.info("ended sessions of the dead", path=self._path, sessions=" ".join(ended))
+                remove_files(self._directory, ended)
+
+        self._submit(_Job(work, done))
