@@ -13,6 +13,7 @@ large enough again; a broker that may have lost bytes leaves ISR and ELR before 
   back first leads. KIP-966 lets it run empty and moves everyone to the ELR: the same brokers are electable.
 - There is no "last known leader". A last member that may have lost bytes remains the only one electable: that is
   what KIP-966 keeps it for.
+- There is no bound on the size of ISR and ELR together, as there is none in Kafka's implementation.
 - During a reassignment the replicas that are being added do not count towards the effective min.insync.replicas:
   adding two replicas to a partition that had one must not stop its writes until they have caught up.
 """
@@ -148,7 +149,9 @@ def _first(partition: PartitionImage, brokers: Iterable[int]) -> int:
 
 
 def _led_by(before: PartitionImage, after: PartitionImage, leader: int) -> PartitionImage | None:
-    if leader != before.leader:
+    if leader != before.leader or len(after.replicas) < len(before.replicas):
+        # A replica that is out deletes its log when it hears of it. A new epoch makes sure that it cannot have come
+        # back and be counted in sync by then: it must know of the epoch to fetch, and by that of having been out.
         after = replace(after, leader=leader, leader_epoch=before.leader_epoch + 1)
     return _changed(before, after)
 

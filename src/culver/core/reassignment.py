@@ -58,7 +58,10 @@ def cancel(partition: PartitionImage) -> PartitionImage | None:
 
 
 def _without(partition: PartitionImage, gone: Collection[int]) -> PartitionImage:
-    """The entry without some replicas. If one of them led, there is no leader until the controller elects one."""
+    """The entry without some replicas. If one of them led, there is no leader until the controller elects one.
+
+    The epoch is a new one in any case: see `elections` on replicas that are out.
+    """
     if not gone:
         return partition
     isr = tuple(broker for broker in partition.isr if broker not in gone)
@@ -71,12 +74,11 @@ def _without(partition: PartitionImage, gone: Collection[int]) -> PartitionImage
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             f"only brokers {sorted(gone)}, which would go, have all records of partition {partition.index}",
         )
-    after = replace(
+    return replace(
         partition,
         replicas=tuple(broker for broker in partition.replicas if broker not in gone),
         isr=isr,
         elr=elr,
+        leader=partition.leader if partition.leader in isr else NO_LEADER,
+        leader_epoch=partition.leader_epoch + 1,
     )
-    if partition.leader in gone or (partition.leader != NO_LEADER and partition.leader not in isr):
-        after = replace(after, leader=NO_LEADER, leader_epoch=partition.leader_epoch + 1)
-    return after
