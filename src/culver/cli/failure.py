@@ -27,7 +27,7 @@ EXIT_CODE_MEANINGS = {
     ExitCode.UNREACHABLE: "no broker could be reached, or it did not answer in time",
     ExitCode.NOT_FOUND: "the topic, partition, group, setting or file does not exist",
     ExitCode.CORRUPT: "damaged data was found",
-    ExitCode.IN_USE: "the address or the data directory is in use by another process",
+    ExitCode.IN_USE: "the address, the data directory or the broker id is in use by another process",
     ExitCode.INTERNAL: "a fault in culver itself; CULVER_DEBUG=1 shows where",
     ExitCode.INTERRUPTED: "interrupted with Ctrl-C",
     ExitCode.BROKEN_PIPE: "the reader of the output went away",

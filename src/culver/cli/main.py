@@ -19,11 +19,12 @@ from culver.cli.session import Session, client_options
 
 # name: (module, what it does). The attribute in the module has the command's name.
 COMMANDS = {
-    "serve": ("culver.cli.serve", "Run a broker."),
+    "serve": ("culver.cli.serve", "Run a broker, or several."),
     "topic": ("culver.cli.topic", "List, create, describe, alter, delete and trim topics."),
     "produce": ("culver.cli.produce", "Write records to a topic."),
     "consume": ("culver.cli.consume", "Read records from topics."),
     "group": ("culver.cli.group", "List, describe, seek and delete consumer groups; lag."),
+    "cluster": ("culver.cli.cluster", "Look at a cluster; move partitions; add and remove brokers."),
     "log": ("culver.cli.log", "Look at the log files of a broker, without the broker."),
     "config": ("culver.cli.config", "Explain the settings of brokers and topics."),
 }
