@@ -14,6 +14,7 @@ from culver.filesystem import FileRange
 from culver.logging import get_logger
 
 if TYPE_CHECKING:
+    from culver.broker.follower_feed import FollowerFeed
     from culver.broker.server import Server
 
 _SIZE = Struct(">i")
@@ -57,6 +58,7 @@ class Connection(asyncio.BufferedProtocol):
         "_write_paused",
         "_yielding",
         "last_active_ms",
+        "peer_broker",
         "peer_host",
         "sends_files",
     )
@@ -78,6 +80,7 @@ class Connection(asyncio.BufferedProtocol):
         self._direct: DirectSender | None = None  # made for the first response that holds a range of a file
         self.sends_files = False
         self.peer_host = ""
+        self.peer_broker: FollowerFeed | None = None  # who is there, once it has said BrokerHello
         self.last_active_ms = 0.0
 
     # -- asyncio's side ---------------------------------------------------------------------------------
@@ -102,6 +105,8 @@ class Connection(asyncio.BufferedProtocol):
             if exchange.on_abandon is not None:
                 exchange.on_abandon()
         self._pending.clear()
+        if self.peer_broker is not None:
+            self.peer_broker.close()
         self._server.closed(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:

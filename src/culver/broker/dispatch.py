@@ -10,7 +10,7 @@ from culver.broker.connection import Connection
 from culver.broker.exchange import Exchange
 from culver.broker.handlers import api_versions, groups
 from culver.errors import MalformedRequest
-from culver.protocol.apis import API_VERSIONS_KEY, APIS, Api
+from culver.protocol.apis import API_VERSIONS_KEY, APIS, PRIVATE_APIS, Api
 from culver.protocol.framing import frame_response, parse_request_header
 from culver.protocol.schema import decoder, encoder
 
@@ -45,6 +45,7 @@ class Dispatcher:
         self._routes: dict[tuple[int, int], Route] = {}
 
     def served_apis(self) -> list[Api]:
+        """Those that clients are told of."""
         return list(APIS.values())
 
     def handle(self, connection: Connection, view: memoryview, start: int, stop: int) -> tuple[Exchange, Any]:
@@ -63,7 +64,7 @@ class Dispatcher:
         return exchange, route.handler(self._node, exchange, request)
 
     def _find(self, key: int, version: int) -> tuple[Route, Any]:
-        api = APIS.get(key)
+        api = APIS.get(key) or PRIVATE_APIS.get(key)
         if api is None:
             raise MalformedRequest(f"API {key} is not served")
         if not api.min_version <= version <= api.max_version or not api.decodable(version):
