@@ -69,9 +69,13 @@ class Replication:
         self.committing: list[tuple[int, Callable[[ErrorCode], object]]] = []
         self.at_once = True
         self.appends = 0
+        self.failed_logs = 0
 
     def appended(self, _partition: Any) -> None:
         self.appends += 1
+
+    def log_failed(self, _partition: Any) -> None:
+        self.failed_logs += 1
 
     def commit(
         self, _partition: Any, end_offset: int, _timeout_ms: float | None, done: Callable[[ErrorCode], object]
@@ -226,6 +230,35 @@ def test_what_is_not_in_memory_is_fetched_by_a_thread(world: World, monkeypatch:
     blocking()
     world.scheduler.run()
     assert world.fetch("g") == 5
+
+
+def test_a_disk_that_fails_for_a_while_is_read_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.write("g", 0, 5)
+    read = world.log.read
+
+    def fail(*_arguments: Any, **_options: Any) -> Any:
+        raise OSError("read error")
+
+    monkeypatch.setattr(world.log, "read", fail)
+    world.groups.became_leader(world.partition)
+    world.scheduler.run()
+    monkeypatch.setattr(world.log, "read", read)
+    (again,) = world.scheduler.later
+    again()
+    world.scheduler.run()
+    assert world.fetch("g") == 5
+    assert world.replication.failed_logs == 0
+
+
+def test_a_damaged_record_lets_another_replica_lead(world: World) -> None:
+    world.write("g", 0, 5)
+    file = world.fixture.fs.open(f"{world.log.directory}/00000000000000000000.log")
+    file.pwrite(b"X", 90)
+    file.close()
+    world.groups.became_leader(world.partition)
+    world.scheduler.run()
+    assert world.replication.failed_logs == 1
+    assert world.fetch("g") == -ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
 def test_nobody_is_told_what_may_yet_be_lost(world: World) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 from culver.errors import ErrorCode, KafkaError, MalformedRequest
 from culver.log.partition_log import ColdRead
 from culver.logging import get_logger
-from culver.protocol.records import BatchHeader, decode_records, iterate_headers
+from culver.protocol.records import BatchHeader, decode_records, iterate_headers, verify_crc
 
 if TYPE_CHECKING:
     from culver.broker.node import Node
@@ -24,20 +24,22 @@ _log = get_logger("culver.groups")
 
 # What is replayed in one go: some hundred records, a millisecond or two.
 _STEP_BYTES = 64 << 10
-# How long to wait before asking again whether what was read is committed.
+# How long to wait before asking again whether what was read is committed, and before reading again what could not be.
 _ASK_AGAIN_MS = 200.0
+_READ_AGAIN_MS = 1_000.0
 
 
 class Load:
     """One partition being read, up to the end that its log had when the broker became its leader."""
 
-    __slots__ = ("deleted_topics", "end_offset", "offset", "partition", "stopped")
+    __slots__ = ("deleted_topics", "end_offset", "offset", "partition", "reported", "stopped")
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
         self.offset = partition.log.start_offset
         self.end_offset = partition.log.end_offset
         self.stopped = False
+        self.reported = False  # that it cannot be read: once is enough
         # Topics that went away meanwhile: their offsets go when the load is done.
         self.deleted_topics: list[str] = []
 
@@ -136,6 +138,10 @@ class GroupLoader:
         following = offset
         max_bytes = self._node.config.max_decompressed_bytes
         for position, header in _whole_batches(data):
+            if not verify_crc(data, header, position):
+                raise KafkaError(
+                    ErrorCode.CORRUPT_MESSAGE, f"the batch at offset {header.base_offset} is damaged"
+                )
             if not header.is_control:
                 for record in decode_records(data, max_bytes, position):
                     if record.offset >= offset and record.key is not None:
@@ -160,7 +166,6 @@ class GroupLoader:
             elif error in (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.REQUEST_TIMED_OUT):
                 self._node.scheduler.call_later(_ASK_AGAIN_MS, lambda: self._ask_again(load))
             else:
-                # Without its leadership it will be stopped, without its disk it has nothing to say.
                 self._failed(load, KafkaError(error))
 
         self._node.replication.commit(load.partition, load.end_offset, None, committed)
@@ -175,9 +180,16 @@ class GroupLoader:
             self._loaded(load)
 
     def _failed(self, load: Load, error: BaseException) -> None:
-        """The groups cannot be served here; their clients hear that they are being loaded until someone else leads."""
-        if not load.stopped:
+        """Try again, for the disk may heal; a replica that is damaged lets another lead, if there is one."""
+        code = error.code if isinstance(error, KafkaError) else None
+        if load.stopped or code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            return  # in the second case it is about to be stopped
+        if not load.reported:
+            load.reported = True
             _log.error("cannot load groups", partition=load.partition.index, error=str(error))
+        if code is ErrorCode.CORRUPT_MESSAGE:
+            self._node.replication.log_failed(load.partition)
+        self._node.scheduler.call_later(_READ_AGAIN_MS, lambda: load.stopped or self._go_on(load))
 
 
 def _whole_batches(data: bytes) -> Iterator[tuple[int, BatchHeader]]:
