@@ -189,7 +189,7 @@ class GroupLoader:
             _log.error("cannot load groups", partition=load.partition.index, error=str(error))
         if code is ErrorCode.CORRUPT_MESSAGE:
             self._node.replication.log_failed(load.partition)
-        self._node.scheduler.call_later(_READ_AGAIN_MS, lambda: load.stopped or self._go_on(load))
+        self._node.scheduler.call_later(_READ_AGAIN_MS, lambda: self._go_on(load))
 
 
 def _whole_batches(data: bytes) -> Iterator[tuple[int, BatchHeader]]:
