@@ -42,6 +42,7 @@ class Connection(asyncio.Protocol):
         self._correlation_id = 0
         self._waiting: dict[int, tuple[asyncio.Future[Any], Message, int]] = {}
         self.opened: asyncio.Future[None] = process.loop.create_future()
+        self.opened.add_done_callback(_noticed)
         self.closed = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -67,6 +68,7 @@ class Connection(asyncio.Protocol):
     def begin(self, request: Message, version: int) -> asyncio.Future[Any]:
         """Send a request now; its answer, or Disconnected, comes with the future."""
         future: asyncio.Future[Any] = self._process.loop.create_future()
+        future.add_done_callback(_noticed)
         if self.closed or self._transport is None:
             future.set_exception(NotSent("the connection is closed"))
             return future
@@ -128,6 +130,12 @@ class Connection(asyncio.Protocol):
         self.connection_lost(None)
 
 
+def _noticed(future: asyncio.Future[Any]) -> None:
+    """An answer that nobody waits for any more may be an error: asyncio need not complain of it."""
+    if not future.cancelled():
+        future.exception()
+
+
 class Client:
     """What a producer or consumer knows of the cluster: brokers, leaders, and connections to them."""
 
@@ -176,6 +184,9 @@ class Client:
         connection.opened.result()
         return connection
 
+    async def any_broker(self) -> Connection:
+        return await self.connect(self.random.choice([*self._brokers.values(), *self._bootstrap]))
+
     def close(self) -> None:
         for connection in self._connections.values():
             connection.close()
@@ -184,8 +195,7 @@ class Client:
 
     async def refresh(self, *topics: str) -> None:
         """Ask some broker who leads what. Disconnected when it does not answer."""
-        known = [*self._brokers.values(), *self._bootstrap]
-        connection = await self.connect(self.random.choice(known))
+        connection = await self.any_broker()
         request = MetadataRequest(
             topics=[MetadataRequestTopic(name=topic) for topic in topics], allow_auto_topic_creation=False
         )
@@ -222,8 +232,7 @@ class Client:
         """A connection to the group's coordinator. KafkaError or Disconnected when there is none now."""
         address = self._coordinators.get(group)
         if address is None:
-            known = [*self._brokers.values(), *self._bootstrap]
-            connection = await self.connect(self.random.choice(known))
+            connection = await self.any_broker()
             answer = await connection.ask(FindCoordinatorRequest(key=group), _COORDINATOR_VERSION)
             if answer.error_code:
                 raise KafkaError(ErrorCode(answer.error_code))

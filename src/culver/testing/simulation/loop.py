@@ -197,11 +197,22 @@ class Process:
 
     def start(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Run a coroutine in this process."""
-        task = asyncio.Task(coroutine, loop=self.loop)
-        self.remains.append(task)
-        # A task that dies with its process is nothing to complain about.
-        task._log_destroy_pending = False  # type: ignore[attr-defined]
+        task: asyncio.Task[T] = self.loop.create_task(coroutine)
+        task.add_done_callback(self._ended)
         return task
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.world.failed(f"a task failed with {type(error).__name__}: {error}", error)
+
+    def unnoticed_errors(self) -> list[BaseException]:
+        """Of tasks that failed while nobody waited for them."""
+        return [
+            error
+            for task in self.remains
+            if isinstance(task, asyncio.Task) and task.done() and not task.cancelled() and task._log_traceback
+            if (error := task.exception()) is not None
+        ]
 
 
 class ProcessLoop(asyncio.AbstractEventLoop):
@@ -256,6 +267,7 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         task: asyncio.Task[T] = asyncio.Task(
             coro, loop=self, name=name or "task", context=context or copy_context()
         )
+        # A task that dies with its process is nothing to complain about.
         task._log_destroy_pending = False  # type: ignore[attr-defined]
         self._process.remains.append(task)
         return task

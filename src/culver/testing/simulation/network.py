@@ -35,7 +35,8 @@ class SimulatedNetwork:
         self._next_port = 40_000
         # How the network of this run is.
         self.latency_us = (100, 1_500)
-        self.spike_share = 0.01
+        self.spike_share = 0.005
+        self.spike_max_us = 150_000
         self.fragment_share = 0.1
 
     def of(self, process: Process) -> ProcessNetwork:
@@ -45,7 +46,7 @@ class SimulatedNetwork:
     def delay_us(self) -> int:
         generator = self._random
         if generator.random() < self.spike_share:
-            return generator.randrange(10_000, 400_000)
+            return generator.randrange(5_000, self.spike_max_us)
         return generator.randrange(*self.latency_us)
 
     def patience_us(self) -> int:

@@ -48,6 +48,9 @@ class SimulatedScheduler:
     def call_soon(self, callback: Callable[[], object]) -> None:
         self._process.soon(callback)
 
+    def call_soon_threadsafe(self, callback: Callable[[], object]) -> None:
+        self._process.soon(callback)
+
     def call_later(self, delay_ms: float, callback: Callable[[], object]) -> Event:
         return self._process.later(max(0, round(delay_ms * 1000)), callback)
 

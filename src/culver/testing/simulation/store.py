@@ -135,7 +135,7 @@ class SimulatedStore:
                 connection.ping()
         elif self._reachable():
             self._reconnect()
-        if self._impatient and self._session is not None and now_ms >= self._lease_until_ms:
+        if self._impatient and self._session is not None and float("-inf") < self._lease_until_ms <= now_ms:
             self._lost()
         self._process.later(self._random.randrange(50_000, self._timeout_ms * 250), self._watch)
 

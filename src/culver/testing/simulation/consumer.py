@@ -1,0 +1,166 @@
+"""Consumers of a simulated workload that are told what to read: each partition from its start, or up to its end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from culver.errors import ErrorCode, KafkaError
+from culver.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
+from culver.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from culver.protocol.records import BatchHeader, decode_records, iterate_headers, verify_crc
+from culver.testing.history import History, Partition, Poll
+from culver.testing.simulation.client import Client, Disconnected
+
+_FETCH_VERSION = 12
+_LIST_VERSION = 7
+_DECOMPRESSED_MAX_BYTES = 10 << 20
+_LATEST = -1
+
+
+class BadAnswer(Exception):
+    """What came back is no honest answer: a broken batch, or a position that must be there and is not."""
+
+
+async def fetch(
+    client: Client, partition: Partition, position: int, *, max_wait_ms: int = 300, max_bytes: int = 1 << 16
+) -> tuple[ErrorCode, list[tuple[int, bytes]], int]:
+    """Ask the leader once: (error, records from the position on, high watermark)."""
+    connection, epoch = await client.leader(partition)
+    wanted = FetchPartition(
+        partition=partition[1],
+        current_leader_epoch=epoch,
+        fetch_offset=position,
+        partition_max_bytes=max_bytes,
+    )
+    request = FetchRequest(
+        max_wait_ms=max_wait_ms,
+        min_bytes=1,
+        topics=[FetchTopic(topic=partition[0], partitions=[wanted])],
+    )
+    answer = await connection.ask(request, _FETCH_VERSION)
+    if answer.error_code:
+        return ErrorCode(answer.error_code), [], -1
+    data: PartitionData = answer.responses[0].partitions[0]
+    return ErrorCode(data.error_code), _decode(bytes(data.records or b""), position), data.high_watermark  # type: ignore[arg-type]
+
+
+def _decode(data: bytes, position: int) -> list[tuple[int, bytes]]:
+    records = []
+    for at, header in _whole_batches(data):
+        if not verify_crc(data, header, at):
+            raise BadAnswer(f"the batch at offset {header.base_offset} has a wrong checksum")
+        if header.is_control:
+            continue
+        records += [
+            (record.offset, record.value or b"")
+            for record in decode_records(data, _DECOMPRESSED_MAX_BYTES, at)
+            if record.offset >= position
+        ]
+    return records
+
+
+def _whole_batches(data: bytes) -> Iterator[tuple[int, BatchHeader]]:
+    """The batches of an answer, without the last one if it was cut off."""
+    try:
+        yield from iterate_headers(data)
+    except KafkaError as error:
+        if error.code is not ErrorCode.INVALID_RECORD:
+            raise
+
+
+class AssignedConsumer:
+    """Reads partitions from their start, on and on, and writes down everything it sees."""
+
+    def __init__(self, name: str, client: Client, history: History, partitions: list[Partition]) -> None:
+        self.name = name
+        self._client = client
+        self._history = history
+        self.positions = dict.fromkeys(partitions, 0)
+        self.stopping = False
+
+    def start(self) -> None:
+        for partition in self.positions:
+            self._client.process.start(self._lane(partition))
+
+    async def _lane(self, partition: Partition) -> None:
+        client = self._client
+        while not self.stopping:
+            position = self.positions[partition]
+            max_bytes = client.random.choice((200, 2_000, 1 << 16))
+            try:
+                error, records, _ = await fetch(client, partition, position, max_bytes=max_bytes)
+            except Disconnected:
+                await client.leader_is_another(partition)
+                continue
+            except BadAnswer as bad:
+                self._history.complaints.append(f"{self.name} at {position} of {partition}: {bad}")
+                return
+            if error is ErrorCode.OFFSET_OUT_OF_RANGE:
+                self._history.complaints.append(
+                    f"{self.name} asked {partition} for {position} and heard that it is out of range"
+                )
+                return
+            if error is not ErrorCode.NONE:
+                await client.leader_is_another(partition)
+                continue
+            poll = Poll(self.name, partition, position, records, at_ms=client.now_ms)
+            if records:
+                self._history.polls.append(poll)
+                self.positions[partition] = poll.next_position
+            await client.pause(10, 200)
+
+
+class FinalReader:
+    """Reads everything that can be read after all has healed: what the history is held against."""
+
+    def __init__(self, client: Client, history: History, partitions: list[Partition]) -> None:
+        self._client = client
+        self._history = history
+        self._left = len(partitions)
+        self._partitions = partitions
+
+    @property
+    def done(self) -> bool:
+        return self._left == 0
+
+    def start(self) -> None:
+        for partition in self._partitions:
+            self._client.process.start(self._lane(partition))
+
+    async def _lane(self, partition: Partition) -> None:
+        found: list[tuple[int, bytes]] = []
+        position, end = 0, None
+        while end is None or position < end:
+            try:
+                if end is None:
+                    end = await self._end_offset(partition)
+                    continue
+                error, records, _ = await fetch(self._client, partition, position)
+            except Disconnected:
+                await self._client.leader_is_another(partition)
+                continue
+            except BadAnswer as bad:
+                self._history.complaints.append(f"the last reader at {position} of {partition}: {bad}")
+                break
+            if error is not ErrorCode.NONE:
+                await self._client.leader_is_another(partition)
+                continue
+            found += records
+            position = found[-1][0] + 1 if found else position
+        self._history.final[partition] = found
+        self._left -= 1
+
+    async def _end_offset(self, partition: Partition) -> int | None:
+        connection, epoch = await self._client.leader(partition)
+        wanted = ListOffsetsPartition(
+            partition_index=partition[1], current_leader_epoch=epoch, timestamp=_LATEST
+        )
+        request = ListOffsetsRequest(
+            replica_id=-1, topics=[ListOffsetsTopic(name=partition[0], partitions=[wanted])]
+        )
+        answer = (await connection.ask(request, _LIST_VERSION)).topics[0].partitions[0]
+        if answer.error_code:
+            await self._client.leader_is_another(partition)
+            return None
+        offset: int = answer.offset
+        return offset

@@ -1,0 +1,72 @@
+"""A simulated machine's disk: in memory, failing as told, and forgetful after a power cut or a failed sync."""
+
+from __future__ import annotations
+
+import random
+
+from culver.testing.faults import FaultyFileSystem
+from culver.testing.simulation.scheduler import SimulatedClock
+
+_SEGMENT = ".log"
+_SPACE_LEFT_BYTES = 2_000
+
+
+class SimulatedDisk(FaultyFileSystem):
+    """A FaultyFileSystem with a clock, on which a failed sync has consequences.
+
+    After a failed sync the kernel may have dropped what it could not write: the next process to open the file reads
+    what was on disk, not what was written.
+    """
+
+    def __init__(self, clock: SimulatedClock, generator: random.Random) -> None:
+        self._clock = clock
+        self._random = generator
+        super().__init__()
+        # Files whose last sync failed.
+        self._unsynced: dict[str, None] = {}
+
+    @property
+    def now_ms(self) -> int:
+        return self._clock.now_ms()
+
+    @now_ms.setter
+    def now_ms(self, value: int) -> None:
+        """Time comes from the clock."""
+
+    def _occurs(self, operation: str, path: str) -> None:
+        try:
+            super()._occurs(operation, path)
+        except OSError:
+            if operation == "sync":
+                self._unsynced[path] = None
+            raise
+        finally:
+            self.history.clear()
+
+    def process_died(self) -> None:
+        """The process is gone, the machine runs on: what was written is there, but for what could not be synced."""
+        super().crash()
+        for path in self._unsynced:
+            node = self._live.get(path)
+            if node is not None:
+                node.data = self._torn(node, self._random)
+        self._unsynced.clear()
+
+    def power_cut(self) -> None:
+        self._unsynced.clear()
+        super().crash(power_cut=True, seed=self._random.randrange(1 << 30))
+
+    def fill_up(self) -> None:
+        """From now on there is next to no space left."""
+        used = sum(len(node.data) for node in self._live.values())
+        self.space_bytes = used + self._random.randrange(_SPACE_LEFT_BYTES)
+
+    def disk_space(self, path: str) -> tuple[int, int]:
+        whole = self.space_bytes if self.space_bytes is not None else 1 << 40
+        return whole, max(0, whole - sum(len(node.data) for node in self._live.values()))
+
+    def closed_segments(self) -> list[str]:
+        """Segments that are written no more, in the order of their names."""
+        segments = sorted(path for path in self._live if path.endswith(_SEGMENT))
+        newest = {path.rpartition("/")[0]: path for path in segments}
+        return [path for path in segments if path not in newest.values()]

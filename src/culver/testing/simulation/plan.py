@@ -1,0 +1,102 @@
+"""The plan of one simulated run, drawn from its seed: cluster, topics, clients and faults."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from culver.testing.history import Partition
+from culver.testing.simulation.cluster import ClusterShape
+from culver.testing.simulation.nemesis import FAULTS, FaultPlan
+
+
+@dataclass(frozen=True)
+class TopicPlan:
+    """A topic as it is created."""
+
+    name: str
+    partitions: int
+    factor: int
+    config: Mapping[str, str] = field(default_factory=dict)
+
+    def all_partitions(self) -> list[Partition]:
+        return [(self.name, index) for index in range(self.partitions)]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything about a run that is decided before it begins."""
+
+    cluster: ClusterShape = field(default_factory=ClusterShape)
+    topics: tuple[TopicPlan, ...] = (TopicPlan("a", 2, 3),)
+    faults: FaultPlan = field(default_factory=FaultPlan)
+    flush_always: bool = False
+    producers: int = 2
+    in_flight: int = 3
+    weak_producers: bool = True  # one each with acks=1 and acks=0
+    consumers: int = 1
+    members: int = 2
+    # How long faults go on, and how long the cluster may take afterwards to be whole again.
+    chaos_seconds: float = 40.0
+    recovery_seconds: float = 40.0
+    slow_network: bool = False
+
+    def partitions(self) -> list[Partition]:
+        return [partition for topic in self.topics for partition in topic.all_partitions()]
+
+    def describe(self) -> str:
+        topics = ", ".join(f"{t.name}: {t.partitions}x{t.factor} {dict(t.config)}" for t in self.topics)
+        return (
+            f"{self.cluster.brokers} brokers, session {self.cluster.session_timeout_ms} ms, "
+            f"settings {dict(self.cluster.settings)}, topics {topics}, {self.producers} producers with "
+            f"{self.in_flight} in flight, {self.members} members, faults {', '.join(self.faults.kinds)}"
+        )
+
+
+def draw_plan(seed: int) -> Plan:
+    """The plan of a seed."""
+    generator = random.Random(f"{seed}/plan")
+    brokers = generator.choice((1, 3, 3, 3, 3, 3, 5))
+    flush_always = generator.random() < 0.15
+    settings = {"culver.flush": "always"} if flush_always else {}
+    settings["min.insync.replicas"] = generator.choice(("1", "2", "2"))
+    kinds = tuple(kind for kind in FAULTS if generator.random() < generator.choice((0.3, 0.7, 1.0))) or (
+        "kill",
+    )
+    fast = generator.random() < 0.3
+    return Plan(
+        cluster=ClusterShape(
+            brokers,
+            session_timeout_ms=generator.choice((600, 1_000, 2_000)),
+            settings=settings,
+            death_seen_at_once=generator.random() < 0.4,
+        ),
+        topics=_draw_topics(generator, brokers),
+        faults=FaultPlan(
+            kinds,
+            gap_ms=(100, 1_500) if fast else (500, 5_000),
+            lasts_ms=(100, 2_000) if generator.random() < 0.4 else (300, 6_000),
+        ),
+        flush_always=flush_always,
+        producers=generator.choice((1, 2, 3)),
+        in_flight=generator.choice((1, 2, 5)),
+        weak_producers=generator.random() < 0.5,
+        consumers=1,
+        members=generator.choice((0, 1, 2, 3)),
+        chaos_seconds=generator.choice((20.0, 30.0, 45.0)),
+        slow_network=generator.random() < 0.2,
+    )
+
+
+def _draw_topics(generator: random.Random, brokers: int) -> tuple[TopicPlan, ...]:
+    topics = []
+    for name in ("a", "b")[: generator.choice((1, 2))]:
+        factor = min(brokers, generator.choice((1, 2, 3, 3, 3)))
+        config = {}
+        if generator.random() < 0.5:
+            config["segment.ms"] = str(generator.choice((2_000, 10_000)))
+        if generator.random() < 0.3:
+            config["flush.messages"] = str(generator.choice((1, 5)))
+        topics.append(TopicPlan(name, generator.choice((1, 2, 3)), factor, config))
+    return tuple(topics)

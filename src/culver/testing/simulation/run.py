@@ -1,0 +1,326 @@
+"""One simulated run: a cluster under load and faults, healed, drained and judged."""
+
+from __future__ import annotations
+
+import gc
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import cast
+
+from culver.core import entries
+from culver.log.partition_log import ColdRead
+from culver.protocol.records import iterate_headers
+from culver.testing.checker import Verdict, Violation, judge
+from culver.testing.history import ACKS_ALL, History, Partition, Replica
+from culver.testing.simulation.administrator import Administrator
+from culver.testing.simulation.client import Client
+from culver.testing.simulation.cluster import SimulatedBroker, SimulatedCluster
+from culver.testing.simulation.consumer import AssignedConsumer, FinalReader
+from culver.testing.simulation.group_member import GroupMember
+from culver.testing.simulation.loop import Process, SimulationStuck, World
+from culver.testing.simulation.nemesis import Nemesis
+from culver.testing.simulation.plan import Plan, draw_plan
+from culver.testing.simulation.producer import Producer
+from culver.testing.simulation.safety import Safety
+from culver.testing.simulation.trace import TraceHandler
+
+_START_SECONDS = 30.0
+_READ_BYTES = 1 << 20
+
+
+@dataclass
+class RunResult:
+    """How a run ended."""
+
+    seed: int
+    plan: Plan
+    verdict: Verdict
+    digest: str
+    trace: list[str]
+    faults: int
+    events: int
+    virtual_seconds: float
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def passed(self) -> bool:
+        return not self.verdict.violations
+
+    def report(self, last: int = 60) -> str:
+        """What went wrong, how it came to that, and how to see it again."""
+        return "\n".join(
+            [
+                f"seed {self.seed}: {self.plan.describe()}",
+                self.verdict.report(),
+                f"-- the last {last} lines of the trace:",
+                *(self.trace[-last:] if last else []),
+                f"-- again: make simulate SEED={self.seed}",
+            ]
+        )
+
+
+def run_seed(seed: int, plan: Plan | None = None) -> RunResult:
+    """Run one seed; everything about it follows from the number."""
+    return Run(seed, plan or draw_plan(seed)).run()
+
+
+class Run:
+    """One run, from an empty disk to the verdict."""
+
+    def __init__(self, seed: int, plan: Plan) -> None:
+        self._seed = seed
+        self._plan = plan
+        self.world = World(seed)
+        self.cluster = SimulatedCluster(self.world, plan.cluster)
+        self.history = History()
+        self._client_count = 0
+        self._violations: list[Violation] = []
+        if plan.slow_network:
+            self.cluster.network.latency_us = (1_000, 30_000)
+            self.cluster.network.spike_share = 0.03
+            self.cluster.network.spike_max_us = 400_000
+
+    def run(self) -> RunResult:
+        handler = TraceHandler(self.world.trace, self.world.failed)
+        logger = logging.getLogger("culver")
+        before = logger.level, logger.propagate
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+        logger.propagate = False
+        # What is thrown away is collected in between runs only: nothing in a run may depend on when that happens.
+        collecting = gc.isenabled()
+        gc.disable()
+        try:
+            self._play()
+        except SimulationStuck as stuck:
+            self._violations.append(Violation("stuck", str(stuck)))
+        finally:
+            logger.removeHandler(handler)
+            logger.setLevel(before[0])
+            logger.propagate = before[1]
+            if collecting:
+                gc.enable()
+        for process in self.world.processes:
+            for error in process.unnoticed_errors():
+                self.world.failed(
+                    f"{process.name}: a task failed with {type(error).__name__}: {error}", error
+                )
+        verdict = judge(self.history)
+        verdict.violations += self._violations
+        verdict.violations += [Violation("exception", error) for error in self.world.errors]
+        return RunResult(
+            self._seed,
+            self._plan,
+            verdict,
+            self.world.trace.digest,
+            self.world.trace.lines(),
+            self._nemesis.count,
+            self.world.event_count,
+            self.world.now_us / 1e6,
+        )
+
+    # -- acts -------------------------------------------------------------------------------------------
+
+    def _play(self) -> None:
+        self._nemesis = Nemesis(
+            self.cluster,
+            self._plan.faults,
+            Safety(self.cluster.store, flush_always=self._plan.flush_always),
+            [f"client-{number}" for number in range(1, 6)],
+        )
+        self.cluster.start()
+        if not self._within(_START_SECONDS, self._all_ready, "the brokers did not start"):
+            return
+        administrator = Administrator(self._client("admin"))
+        administrator.create_topics(self._plan.topics)
+        if not self._within(_START_SECONDS, lambda: administrator.done, "the topics could not be created"):
+            return
+        self._load()
+        self._nemesis.start()
+        self.cluster.run(lambda: False, self._plan.chaos_seconds)
+        self._nemesis.heal()
+        self._recover()
+
+    def _load(self) -> None:
+        plan = self._plan
+        partitions = plan.partitions()
+        self._producers = [
+            Producer(
+                f"p{number}",
+                self._client(f"p{number}"),
+                self.history,
+                partitions,
+                acks=ACKS_ALL,
+                in_flight=plan.in_flight,
+            )
+            for number in range(plan.producers)
+        ]
+        if plan.weak_producers:
+            self._producers += [
+                Producer(f"w{acks}", self._client(f"w{acks}"), self.history, partitions[:2], acks=acks)
+                for acks in (0, 1)
+            ]
+        self._consumers = [
+            AssignedConsumer(f"c{number}", self._client(f"c{number}"), self.history, partitions)
+            for number in range(plan.consumers)
+        ]
+        self._members = [
+            GroupMember(f"m{number}", "group", self._client(f"m{number}"), self.history, partitions)
+            for number in range(plan.members)
+        ]
+        workers: list[Producer | AssignedConsumer | GroupMember] = []
+        workers += self._producers
+        workers += self._consumers
+        workers += self._members
+        for worker in workers:
+            worker.start()
+
+    def _recover(self) -> None:
+        """After healing: everything is answered, copied, read and committed within bounds."""
+        seconds = self._plan.recovery_seconds
+        self._within(seconds, self._all_ready, "not all brokers came back")
+        # Some load goes on, so that progress means progress of what is new, too.
+        self.cluster.run(lambda: False, 2.0)
+        for producer in self._producers:
+            producer.stopping = True
+        self._within(seconds, lambda: all(p.done for p in self._producers), self._unanswered)
+        self._within(seconds, self._all_in_sync, self._not_in_sync)
+        reader = FinalReader(self._client("last"), self.history, self._plan.partitions())
+        reader.start()
+        self._within(seconds, lambda: reader.done, "not everything could be read in the end")
+        ends = {key: records[-1][0] + 1 if records else 0 for key, records in self.history.final.items()}
+        self._within(
+            seconds,
+            lambda: all(c.positions[key] >= ends.get(key, 0) for c in self._consumers for key in c.positions),
+            lambda: f"consumers did not reach the end: {[c.positions for c in self._consumers]} of {ends}",
+        )
+        for consumer in self._consumers:
+            consumer.stopping = True
+        for member in self._members:
+            member.stopping = True
+        self._within(
+            seconds,
+            lambda: all(m.stopped for m in self._members),
+            "members of the group did not come to an end",
+        )
+        self._collect()
+
+    def _within(
+        self, seconds: float, condition: Callable[[], bool], complaint: str | Callable[[], str]
+    ) -> bool:
+        if self.cluster.run(condition, seconds):
+            return True
+        text = complaint if isinstance(complaint, str) else complaint()
+        self.world.trace.note(f"no progress: {text}")
+        self._violations.append(Violation("no progress", f"within {seconds:.0f} s: {text}"))
+        return False
+
+    # -- looking ----------------------------------------------------------------------------------------
+
+    def _client(self, name: str) -> Client:
+        self._client_count += 1
+        process = Process(self.world, name, f"client-{self._client_count % 5 + 1}")
+        return Client(
+            process,
+            self.cluster.network.of(process),
+            self.cluster.bootstrap,
+            self.world.random(f"client/{name}"),
+        )
+
+    def _all_ready(self) -> bool:
+        return all(broker.ready for broker in self.cluster.brokers.values())
+
+    def _unanswered(self) -> str:
+        waiting = [
+            f"{producer.name} to {partition}: {batches[0].sends[0].value!r} after {batches[0].errors[-3:]}"
+            for producer in self._producers
+            for partition, batches in producer.unanswered.items()
+            if batches
+        ]
+        return f"writes without an answer: {'; '.join(waiting)}; {self._not_in_sync()}"
+
+    def _partition_entries(self) -> dict[Partition, entries.PartitionEntry]:
+        store = self.cluster.store.entries
+        found = {}
+        for path, entry in store.items():
+            if path.startswith(entries.TOPICS):
+                topic = entries.decode(entry.value, entries.TopicEntry)
+                for index in range(topic.partitions):
+                    value = store.get(f"{entries.PARTITIONS}{topic.id}-{index}")
+                    if value is not None:
+                        found[path.removeprefix(entries.TOPICS), index] = entries.decode(
+                            value.value, entries.PartitionEntry
+                        )
+        return found
+
+    def _all_in_sync(self) -> bool:
+        """Every replica is in sync and has all that its leader has."""
+        for (topic, index), entry in self._partition_entries().items():
+            if (
+                set(entry.isr) != set(entry.replicas)
+                or entry.leader not in entry.isr
+                or entry.adding
+                or entry.removing
+            ):
+                return False
+            ends = set()
+            for number in entry.replicas:
+                node = self.cluster.brokers[number].node
+                partition = None if node is None else node.partitions.get(topic, index)
+                if partition is None:
+                    return False
+                ends.add(partition.log.end_offset)
+                if number == entry.leader:
+                    ends.add(partition.log.high_watermark)
+            if len(ends) > 1:
+                return False
+        return True
+
+    def _not_in_sync(self) -> str:
+        parts = []
+        for (topic, index), entry in self._partition_entries().items():
+            logs = []
+            for number in entry.replicas:
+                node = self.cluster.brokers[number].node
+                partition = None if node is None else node.partitions.get(topic, index)
+                logs.append(
+                    f"{number}: none"
+                    if partition is None
+                    else f"{number}: end {partition.log.end_offset} hw {partition.log.high_watermark} {partition!r}"
+                )
+            parts.append(f"{topic}-{index} {entry} [{'; '.join(logs)}]")
+        return " | ".join(parts)
+
+    def _collect(self) -> None:
+        """Look into the logs of all brokers."""
+        for key, entry in self._partition_entries().items():
+            if key in self.history.final:
+                self.history.replicas[key] = [
+                    replica
+                    for number in entry.replicas
+                    if (replica := _replica(self.cluster.brokers[number], key, entry.leader)) is not None
+                ]
+
+
+def _replica(broker: SimulatedBroker, key: Partition, leader: int) -> Replica | None:
+    partition = None if broker.node is None else broker.node.partitions.get(*key)
+    if partition is None:
+        return None
+    log = partition.log
+    data = bytearray()
+    offset = log.start_offset
+    while offset < log.end_offset:
+        result = log.read(offset, _READ_BYTES, log.end_offset, wait=True)
+        assert not isinstance(result, ColdRead)
+        piece = b"".join(cast("list[bytes]", result.buffers))
+        last = offset
+        for _, header in iterate_headers(piece):
+            last = header.last_offset
+        if not piece:
+            break
+        data += piece
+        offset = last + 1
+    return Replica(
+        broker.id, log.start_offset, log.end_offset, log.high_watermark, bytes(data), broker.id == leader
+    )
