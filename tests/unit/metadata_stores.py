@@ -281,6 +281,8 @@ class SteppedTime:
 
     def __init__(self) -> None:
         self.clock = ManualClock()
+        # How long a thread takes to come to its work, and how long the loop takes to hear of it.
+        self.delay_ms: Callable[[], float] = lambda: 0.0
         self._numbers = itertools.count()
         self._due: list[tuple[float, int, Callable[[], object]]] = []
 
@@ -347,13 +349,13 @@ class SteppedScheduler:
                 result = work()
             except BaseException as caught:  # noqa: BLE001 - handed on, as a thread would
                 error = caught
-            self._time.at(0, lambda: finish(result, error))
+            self._time.at(self._time.delay_ms(), lambda: finish(result, error))
 
         def finish(result: T | None, error: BaseException | None) -> None:
             self._under_way -= 1
             done(result, error)
 
-        self._time.at(delay_ms, run)
+        self._time.at(delay_ms + self._time.delay_ms(), run)
 
 
 class SteppedWorld(StoreWorld):

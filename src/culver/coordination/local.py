@@ -10,13 +10,11 @@ from __future__ import annotations
 import math
 import os
 import sqlite3
-import threading
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 from culver.clock import Clock
 from culver.coordination import local_database as database
+from culver.coordination.local_commits import Commits, Work, WorkDone
 from culver.coordination.local_sessions import Session, has_ended, remove_files, remove_strays
 from culver.coordination.store import Change, Done, Entry, Event, IdsDone, OnEvents, OnSession, StoreError
 from culver.logging import get_logger
@@ -29,17 +27,6 @@ SESSION_TIMEOUT_MS = 2000
 _SHARED_POLL_MS = 20.0
 _ALONE_POLL_MS = 250.0
 _LOOK_MS = 50.0  # how often to see whether the others live
-
-
-@dataclass(slots=True)
-class _Job:
-    """A part of a transaction: `work` runs on a thread, `done` gets its outcome on the broker's thread."""
-
-    work: Callable[[sqlite3.Connection], int]
-    done: Callable[[int | None, BaseException | None], object]
-    result: int | None = None
-    error: BaseException | None = None
-    ran: bool = False
 
 
 class LocalStore:
@@ -57,15 +44,10 @@ class LocalStore:
         self._beat_interval_ms = session_timeout_ms / 4
         self._on_events: OnEvents
         self._on_session: OnSession
-        self._writer: sqlite3.Connection | None = None  # used by whoever holds the lock
+        self._commits: Commits | None = None
         self._reader: sqlite3.Connection | None = None
-        self._lock = threading.Lock()
         self._closed = False
         self._timer: Timer | None = None
-        # Jobs: waiting, being run on a thread, and run but not yet reported.
-        self._jobs: deque[_Job] = deque()
-        self._batch: list[_Job] = []
-        self._finished: deque[_Job] = deque()
         # Sessions: this one's, the others', and those of them that are being ended.
         self._session: Session | None = None
         self._begun: Session | None = None  # made on a thread, and not told of yet
@@ -73,6 +55,7 @@ class LocalStore:
         self._renewing = False
         self._others: set[str] = set()
         self._ending: set[str] = set()
+        self._tick_due_ms = 0.0
         self._beat_due_ms = 0.0
         self._look_due_ms = 0.0
         # Reading.
@@ -92,8 +75,9 @@ class LocalStore:
         self._on_events = on_events
         self._on_session = on_session
         try:
-            self._writer, self._reader = database.connect(self._path)
-            self._session = self._first_session(self._writer)
+            writer, self._reader = database.connect(self._path)
+            self._commits = Commits(self._path, writer, self._scheduler, self._read)
+            self._session = self._first_session(writer)
             self._data_version = database.data_version(self._reader)
             self._known, self._last_change = database.load(self._reader)
             self._others = database.sessions(self._reader) - {self._session.id}
@@ -115,121 +99,52 @@ class LocalStore:
             database.apply(connection, session, changes)
             return 0
 
-        self._submit(_Job(work, lambda _result, error: done(error)))
+        self._submit(work, lambda _result, error: done(error))
 
     def allocate_ids(self, kind: str, count: int, done: IdsDone) -> None:
         assert count > 0
-        self._submit(_Job(lambda connection: database.allocate_ids(connection, kind, count), done))
+        self._submit(lambda connection: database.allocate_ids(connection, kind, count), done)
 
     def close(self) -> None:
         """No callback is made any more. Works before and after the scheduler's own closing."""
-        if self._closed:
-            return
-        with self._lock:  # a thread that is inside a transaction finishes it
-            self._closed = True
-            session, writer = self._session or self._begun, self._writer
-            try:
-                if session is not None and writer is not None:
-                    # What was handed to a thread that never came to it, and what waits behind that.
-                    self._run([job for job in self._batch if not job.ran] + list(self._jobs))
-                    with database.transaction(writer):
-                        database.end_session(writer, session.id)
-                    session.release()
-            except (sqlite3.Error, OSError) as error:
-                # The others end it as soon as the lock is gone.
-                _log.warning("the session could not be ended in order", path=self._path, error=str(error))
-            finally:
-                self._let_go()
+
+        def end_sessions(connection: sqlite3.Connection) -> int:
+            for session in (self._session, self._begun):
+                if session is not None:
+                    database.end_session(connection, session.id)
+            return 0
+
+        self._close(end_sessions)
 
     def abandon(self) -> None:
         """Let go of everything without a word, as a crash would; the others notice."""
-        with self._lock:
-            self._closed = True
-            self._let_go()
+        self._close(None)
 
-    def _let_go(self) -> None:
+    def _close(self, last: Work | None) -> None:
+        self._closed = True
+        ended = last is not None
         if self._timer is not None:
             self._timer.cancel()
-        for session in (self._session, self._begun):
-            if session is not None:
-                session.release(remove=False)
-        for connection in (self._writer, self._reader):
-            if connection is not None:
-                connection.close()
-        self._timer = self._session = self._begun = self._writer = self._reader = None
-        self._jobs.clear()
-        self._finished.clear()
-        self._known = {}
-
-    # -- changes ----------------------------------------------------------------------------------------
-
-    def _submit(self, job: _Job) -> None:
-        if self._closed:
-            raise StoreError("the metadata store is closed")
-        self._jobs.append(job)
-        if not self._batch:
-            self._start()
-
-    def _start(self) -> None:
-        batch = self._batch = list(self._jobs)
-        self._jobs.clear()
-
-        def work() -> None:
-            with self._lock:
-                if not self._closed:
-                    self._run(batch)
-
-        def done(_result: None, error: BaseException | None) -> None:
-            if self._closed:
-                return
-            self._batch = []
-            if error is not None:
-                for job in batch:
-                    job.error = job.error or error
-            self._finished.extend(batch)
-            if self._jobs:
-                self._start()
-            unread = self._read()
-            if unread is not None:
-                # Without their events no change may be reported as made.
-                for job in batch:
-                    job.error = job.error or unread
-            self._report()
-
-        self._scheduler.run_blocking(work, done)
-
-    def _run(self, jobs: list[_Job]) -> None:
-        """One transaction. On a thread, or in `close`."""
-        if not jobs:
-            return
-        connection = self._writer
-        assert connection is not None
         try:
-            with database.transaction(connection):
-                for job in jobs:
-                    job.ran = True
-                    try:
-                        # A conflict undoes that job alone, the others still commit.
-                        with database.savepoint(connection):
-                            job.result = job.work(connection)
-                    except StoreError as error:
-                        job.error = error
-                database.prune(connection)
+            if self._commits is not None:
+                self._commits.close(last)
         except (sqlite3.Error, OSError) as error:
-            failure = StoreError(f"the metadata store {self._path} cannot be changed: {error}")
-            for job in jobs:
-                # Even a conflict: it may have been with a job of the same transaction.
-                job.ran, job.result, job.error = True, None, failure
-
-    def _report(self) -> None:
-        try:
-            while self._finished and not self._closed:
-                job = self._finished.popleft()
-                job.done(job.result, job.error)
+            # The others end it as soon as the lock is gone.
+            _log.warning("a session could not be ended in order", path=self._path, error=str(error))
+            ended = False
         finally:
-            # One who raises keeps nobody else from hearing.
-            if self._finished and not self._closed:
-                self._scheduler.call_soon(self._report)
+            for session in (self._session, self._begun):
+                if session is not None:
+                    session.release(remove=ended)
+            if self._reader is not None:
+                self._reader.close()
+            self._timer = self._commits = self._session = self._begun = self._reader = None
+            self._known = {}
+
+    def _submit(self, work: Work, done: WorkDone) -> None:
+        if self._commits is None:
+            raise StoreError("the metadata store is closed")
+        self._commits.submit(work, done)
 
     # -- events -----------------------------------------------------------------------------------------
 
@@ -252,7 +167,7 @@ class LocalStore:
             data_version = database.data_version(reader)
             try:
                 events, last = database.read_changes(reader, self._last_change)
-            except database.Fallen:
+            except database.FellBehind:
                 events, last = self._reload(reader)
             sessions = database.sessions(reader)
         except sqlite3.Error as error:
@@ -290,16 +205,18 @@ class LocalStore:
 
     def _arm(self) -> None:
         if not self._closed:
-            self._timer = self._scheduler.call_later(
-                _SHARED_POLL_MS if self._others else _ALONE_POLL_MS, self._tick
-            )
+            delay_ms = _SHARED_POLL_MS if self._others else _ALONE_POLL_MS
+            self._tick_due_ms = self._now_ms() + delay_ms
+            self._timer = self._scheduler.call_later(delay_ms, self._tick)
 
     def _tick(self) -> None:
         if self._closed:
             return
         try:
             self._poll()
-            self._keep_up()
+            if self._readable:
+                # Who cannot read the store has lost touch with it: it lets its lease run out, and judges nobody.
+                self._keep_up()
         finally:
             self._arm()
 
@@ -307,10 +224,12 @@ class LocalStore:
         if self._closed:
             return
         now_ms = self._now_ms()
+        if now_ms > self._tick_due_ms + self._beat_interval_ms:
+            # It was this process that stood still, and perhaps all others with it: let them show themselves first.
+            self._look_due_ms = now_ms + self._beat_interval_ms
         if self._session is None:
             self._begin()
-        elif now_ms >= self._beat_due_ms and self._readable:
-            # Whoever cannot read the store has lost touch with it, and lets its lease run out.
+        elif now_ms >= self._beat_due_ms:
             self._beat(self._session)
         if self._others and now_ms >= self._look_due_ms:
             self._look_due_ms = now_ms + _LOOK_MS
@@ -334,7 +253,11 @@ class LocalStore:
     def _new_session(self, connection: sqlite3.Connection) -> Session:
         """Inside a transaction: however long that had to wait, the time counts from here."""
         session = Session.create(self._directory, self._now_ms() + self._timeout_ms)
-        database.begin_session(connection, session.id)
+        try:
+            database.begin_session(connection, session.id)
+        except sqlite3.Error:
+            session.release()
+            raise
         return session
 
     def _begin(self) -> None:
@@ -359,7 +282,7 @@ class LocalStore:
             _log.info("a new session with the metadata store", path=self._path, session=session.id)
             self._on_session(True)
 
-        self._submit(_Job(work, done))
+        self._submit(work, done)
 
     def _lose(self, session: Session) -> None:
         if self._session is not session:
@@ -411,7 +334,7 @@ class LocalStore:
             elif isinstance(error, database.SessionEnded):
                 self._lose(session)
 
-        self._submit(_Job(work, done))
+        self._submit(work, done)
 
     def _notice(self, sessions: set[str]) -> None:
         """Take note of who has a session."""
@@ -437,17 +360,18 @@ class LocalStore:
         ended: list[str] = []
 
         def work(connection: sqlite3.Connection) -> int:
-            for other in suspects:
-                # Looked at again: here nobody can come back to life any more without seeing that it is over.
-                if has_ended(self._directory, other, self._now_ms):
-                    database.end_session(connection, other)
-                    ended.append(other)
+            # Looked at again: here nobody can come back to life any more without seeing that it is over.
+            ended.extend(
+                other
+                for other in suspects
+                if has_ended(self._directory, other, self._now_ms) and database.end_session(connection, other)
+            )
             return 0
 
         def done(_result: int | None, error: BaseException | None) -> None:
             self._ending -= suspects
-            if error is None:
-                _log.info("ended sessions of the dead", path=self._path, sessions=" ".join(ended))
+            if error is None and ended:  # otherwise another was faster
+                _log.info("ended sessions without a living owner", path=self._path, sessions=" ".join(ended))
                 remove_files(self._directory, ended)
 
-        self._submit(_Job(work, done))
+        self._submit(work, done)

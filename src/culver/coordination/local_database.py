@@ -43,7 +43,7 @@ class SessionEnded(StoreError):
     """The session of whoever asked is over, so nothing was changed."""
 
 
-class Fallen(Exception):
+class FellBehind(Exception):
     """The journal no longer reaches back to where this reader stands."""
 
 
@@ -169,11 +169,11 @@ def _changed(connection: sqlite3.Connection, statement: str, values: tuple[objec
 
 
 def allocate_ids(connection: sqlite3.Connection, kind: str, count: int) -> int:
-    row = connection.execute(
+    ((end,),) = connection.execute(
         "INSERT INTO ids VALUES (?1, ?2) ON CONFLICT (kind) DO UPDATE SET next = next + ?2 RETURNING next",
         (kind, count),
-    ).fetchone()
-    return int(row[0]) - count
+    ).fetchall()
+    return int(end) - count
 
 
 def begin_session(connection: sqlite3.Connection, session: str) -> None:
@@ -223,14 +223,14 @@ def load(connection: sqlite3.Connection) -> tuple[dict[str, Entry], int]:
 
 
 def read_changes(connection: sqlite3.Connection, last: int) -> tuple[list[Event], int]:
-    """What has changed behind change number `last`, in order, and the number to go on from; or Fallen."""
+    """What has changed behind change number `last`, in order, and the number to go on from; or FellBehind."""
     rows = connection.execute(
         "SELECT number, path, value, version FROM changes WHERE number > ? ORDER BY number", (last,)
     ).fetchall()
     if not rows:
         return [], last
     if rows[0][0] != last + 1:
-        raise Fallen
+        raise FellBehind
     return [
         (path, None if value is None else Entry(value, version)) for _number, path, value, version in rows
     ], rows[-1][0]
