@@ -176,7 +176,7 @@ def test_what_a_metadata_store_may_be_called() -> None:
         "local:",
         "zookeeper:a:1",
         "zookeeper://",
-        "zookeeper://a",
+        "zookeeper://a:b",
         "zookeeper://a:1,/x",
         "http://a:1",
     ):

@@ -127,23 +127,18 @@ def _unusable(reason: str) -> Failure:
 
 def coordination_fault(text: str) -> str | None:
     """What is wrong with the name of a metadata store, or nothing."""
-    from culver.config import parse_address
-
     if text == "local":
         return None
     if text.startswith("local:"):
         return None if text != "local:" else "local: needs the name of a file"
-    scheme, separator, rest = text.partition("://")
-    if not separator or scheme != "zookeeper":
+    if not text.startswith("zookeeper://"):
         return f"{text!r} is none of local, local:FILE and zookeeper://HOST:PORT,HOST:PORT/PATH"
-    hosts, _, _ = rest.partition("/")
-    for address in hosts.split(","):
-        try:
-            host, _ = parse_address(address)
-        except ValueError as error:
-            return str(error)
-        if not host:
-            return f"{address!r} has no host"
+    from culver.coordination.zookeeper_client import parse_address
+
+    try:
+        parse_address(text)
+    except ValueError as error:
+        return str(error)
     return None
 
 
