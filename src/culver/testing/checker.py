@@ -181,13 +181,21 @@ class _Judge:
 
     def _one_value_per_offset(self) -> None:
         """What anybody ever read at an offset is what stands there for ever."""
+        acknowledged = {
+            (send.partition, send.offset, send.value)
+            for send in self._history.sends
+            if send.outcome is Outcome.OK and send.acks == ACKS_ALL
+        }
         for poll in self._history.polls:
             self._verdict.read += len(poll.records)
             truth = self._truth.get(poll.partition)
             if truth is None:
                 continue
             for offset, value in poll.records:
-                if truth.get(offset) != value:
+                if truth.get(offset) != value and (
+                    poll.partition not in self._history.forgetful
+                    or (poll.partition, offset, value) in acknowledged
+                ):
                     self._found(
                         "changed",
                         f"{poll.consumer} read {value!r} at offset {offset} of {poll.partition} "

@@ -123,5 +123,7 @@ class History:
     final: dict[Partition, list[tuple[int, bytes]]] = field(default_factory=dict)
     # What each replica holds after everything had healed; empty where nobody can look into the logs.
     replicas: dict[Partition, list[Replica]] = field(default_factory=dict)
+    # Partitions whose only disk has failed or lost power: what was shown and not acknowledged may be gone.
+    forgetful: set[Partition] = field(default_factory=set)
     # What clients were told that cannot be right, in their own words.
     complaints: list[str] = field(default_factory=list)

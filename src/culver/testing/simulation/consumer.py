@@ -76,6 +76,7 @@ class AssignedConsumer:
         self._client = client
         self._history = history
         self.positions = dict.fromkeys(partitions, 0)
+        self._assignments = dict.fromkeys(partitions, 0)
         self.stopping = False
 
     def start(self) -> None:
@@ -95,6 +96,10 @@ class AssignedConsumer:
             except BadAnswer as bad:
                 self._history.complaints.append(f"{self.name} at {position} of {partition}: {bad}")
                 return
+            if error is ErrorCode.OFFSET_OUT_OF_RANGE and partition in self._history.forgetful:
+                self.positions[partition] = 0
+                self._assignments[partition] += 1
+                continue
             if error is ErrorCode.OFFSET_OUT_OF_RANGE:
                 self._history.complaints.append(
                     f"{self.name} asked {partition} for {position} and heard that it is out of range"
@@ -103,7 +108,14 @@ class AssignedConsumer:
             if error is not ErrorCode.NONE:
                 await client.leader_is_another(partition)
                 continue
-            poll = Poll(self.name, partition, position, records, at_ms=client.now_ms)
+            poll = Poll(
+                self.name,
+                partition,
+                position,
+                records,
+                at_ms=client.now_ms,
+                assignment=self._assignments[partition],
+            )
             if records:
                 self._history.polls.append(poll)
                 self.positions[partition] = poll.next_position

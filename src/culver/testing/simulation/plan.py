@@ -45,6 +45,17 @@ class Plan:
     def partitions(self) -> list[Partition]:
         return [partition for topic in self.topics for partition in topic.all_partitions()]
 
+    def forgetful(self) -> set[Partition]:
+        """Partitions that a machine can lose what it has shown of: nobody else holds it, or all may be unplugged."""
+        if not {"power", "disk error"} & set(self.faults.kinds):
+            return set()
+        return {
+            partition
+            for topic in self.topics
+            if topic.factor == 1 or self.flush_always
+            for partition in topic.all_partitions()
+        }
+
     def describe(self) -> str:
         topics = ", ".join(f"{t.name}: {t.partitions}x{t.factor} {dict(t.config)}" for t in self.topics)
         return (
@@ -60,7 +71,6 @@ def draw_plan(seed: int) -> Plan:
     brokers = generator.choice((1, 3, 3, 3, 3, 3, 5))
     flush_always = generator.random() < 0.15
     settings = {"culver.flush": "always"} if flush_always else {}
-    settings["min.insync.replicas"] = generator.choice(("1", "2", "2"))
     kinds = tuple(kind for kind in FAULTS if generator.random() < generator.choice((0.3, 0.7, 1.0))) or (
         "kill",
     )
@@ -93,7 +103,7 @@ def _draw_topics(generator: random.Random, brokers: int) -> tuple[TopicPlan, ...
     topics = []
     for name in ("a", "b")[: generator.choice((1, 2))]:
         factor = min(brokers, generator.choice((1, 2, 3, 3, 3)))
-        config = {}
+        config = {"min.insync.replicas": str(min(factor, generator.choice((1, 2, 2))))}
         if generator.random() < 0.5:
             config["segment.ms"] = str(generator.choice((2_000, 10_000)))
         if generator.random() < 0.3:

@@ -72,11 +72,16 @@ class Producer:
         self._producer_id = -1
         self._producer_epoch = -1
         self.stopping = False
+        # Where a batch has been acknowledged.
+        self._begun: set[Partition] = set()
         self.unanswered: dict[Partition, list[_Batch]] = {partition: [] for partition in partitions}
 
     @property
     def done(self) -> bool:
         return self.stopping and not any(self.unanswered.values())
+
+    def told_to_stop(self) -> bool:
+        return self.stopping
 
     def start(self) -> None:
         self._client.process.start(self._begin())
@@ -108,12 +113,17 @@ class Producer:
         unanswered = self.unanswered[partition]
         number = 0
         while True:
-            while not self.stopping and len(unanswered) < self._in_flight:
+            # A broker takes any first sequence of a producer that it does not know, as Kafka does. So the first batch
+            # must be there before another is sent, or it might be overtaken.
+            most = self._in_flight if partition in self._begun else 1
+            while not self.stopping and len(unanswered) < most:
                 await client.pause(*self._pause_ms)
+                if self.told_to_stop():
+                    break
                 batch = self._new_batch(partition, number)
                 number += len(batch.sends)
                 unanswered.append(batch)
-                if len(unanswered) < self._in_flight and client.random.random() < 0.5:
+                if len(unanswered) < most and client.random.random() < 0.5:
                     break  # send what there is
             if not unanswered:
                 if self.stopping:
@@ -198,6 +208,7 @@ class Producer:
         error = ErrorCode(answer.error_code)
         batch.errors.append(error)
         if error in _DONE:
+            self._begun.add(batch.sends[0].partition)
             for at, send in enumerate(batch.sends):
                 send.outcome = Outcome.OK
                 send.completed_ms = self._client.now_ms

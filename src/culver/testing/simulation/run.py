@@ -73,7 +73,7 @@ class Run:
         self._plan = plan
         self.world = World(seed)
         self.cluster = SimulatedCluster(self.world, plan.cluster)
-        self.history = History()
+        self.history = History(forgetful=plan.forgetful())
         self._client_count = 0
         self._violations: list[Violation] = []
         if plan.slow_network:
@@ -145,6 +145,8 @@ class Run:
     def _load(self) -> None:
         plan = self._plan
         partitions = plan.partitions()
+        # What can be lost after it was shown cannot be committed in a way that holds.
+        shared = [partition for partition in partitions if partition not in self.history.forgetful]
         self._producers = [
             Producer(
                 f"p{number}",
@@ -166,8 +168,8 @@ class Run:
             for number in range(plan.consumers)
         ]
         self._members = [
-            GroupMember(f"m{number}", "group", self._client(f"m{number}"), self.history, partitions)
-            for number in range(plan.members)
+            GroupMember(f"m{number}", "group", self._client(f"m{number}"), self.history, shared)
+            for number in range(plan.members if shared else 0)
         ]
         workers: list[Producer | AssignedConsumer | GroupMember] = []
         workers += self._producers
@@ -185,6 +187,7 @@ class Run:
         for producer in self._producers:
             producer.stopping = True
         self._within(seconds, lambda: all(p.done for p in self._producers), self._unanswered)
+        self.cluster.run(lambda: False, 1.0)  # for what was sent with acks=0
         self._within(seconds, self._all_in_sync, self._not_in_sync)
         reader = FinalReader(self._client("last"), self.history, self._plan.partitions())
         reader.start()
