@@ -45,7 +45,7 @@ class Life:
         self.checkpoint: Checkpoint | None = None
         self.start_offset = 0
         self.fixture.log.flush()
-        self.fixture.log.before_truncation = self._promise_less
+        self.fixture.log.on_checkpoint_outdated = self._promise_less
 
     def step(self, name: str) -> None:
         getattr(self, name.replace(" ", "_"))()
@@ -105,7 +105,7 @@ class Life:
 
     def _reopen(self, *, clean: bool) -> None:
         self.fixture.reopen(clean=clean, checkpoint=self.checkpoint)
-        self.fixture.log.before_truncation = self._promise_less
+        self.fixture.log.on_checkpoint_outdated = self._promise_less
         # A start that moved after the last checkpoint may have to move again.
         self.start_offset = self.fixture.log.start_offset
 

@@ -150,7 +150,7 @@ def test_a_snapshot_round_trips_and_notices_damage() -> None:
     states = ProducerStates(10)
     for sequence in range(7):
         states.record(1, 2, sequence * 3, 3, sequence * 10, NOW_MS + sequence, 5)
-    states.bump_epoch(9, 4, NOW_MS, 5)
+    states.bump_epoch(9, 4, 100, NOW_MS, 5)
     data = encode_snapshot(states)
     decoded = decode_snapshot(data, 10, 77)
     assert decoded.producers[1].batches == states.producers[1].batches

@@ -33,7 +33,7 @@ from culver.logging import get_logger
 _log = get_logger("culver.log")
 
 _stamp = struct.Struct(">qii").pack_into
-_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 _TIME_INDEX_ENTRY_BYTES = 12
 
 
@@ -74,6 +74,8 @@ class AppendLog:
         # The write or sync that failed, or None. There is no way back but a restart.
         self.failed: OSError | None = None
         self._closed = False
+        # Called once, when a write or sync has failed.
+        self.on_failure: Callable[[AppendLog], object] | None = None
         # Called after a roll: the closed segment wants to be flushed soon.
         self.on_roll: Callable[[AppendLog], object] | None = None
         self._flush_running: FlushTask | None = None
@@ -199,7 +201,7 @@ class AppendLog:
                 fields[9], fields[10], fields[11], fields[6] + 1, base_offset, fields[8], now_ms
             )
         else:
-            self._producers.bump_epoch(fields[9], fields[10], fields[8], now_ms)
+            self._producers.bump_epoch(fields[9], fields[10], base_offset, fields[8], now_ms)
 
     def _check_serving(self) -> None:
         if self.failed is not None:
@@ -214,7 +216,7 @@ class AppendLog:
 
     def _write_failed(self, error: OSError, position: int) -> KafkaError:
         """A write did not go through: bring the file back to its old size, or give the log up."""
-        if error.errno in _DISK_FULL:
+        if error.errno in DISK_FULL:
             try:
                 self._active.open_file().truncate(position)
             except OSError as second:
@@ -232,6 +234,8 @@ class AppendLog:
         if self.failed is None:
             self.failed = error
             _log.error("log failed", log=self.directory, error=str(error))
+            if self.on_failure is not None:
+                self.on_failure(self)
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory} failed: {error}")
 
     # -- rolling ---------------------------------------------------------------------------------------------
@@ -243,16 +247,20 @@ class AppendLog:
         if segment.offset_index is not None and len(segment.offset_index) >= self._index_entries_max:
             self._roll_at_bytes = 0
         self._roll_above_offset = segment.base_offset + RELATIVE_OFFSET_MAX
-        self._roll_above_timestamp_ms = NEVER
-        if segment.first_timestamp_ms != NEVER:
-            segment_ms = self.config.segment_ms
-            if "compact" in self.config.cleanup_policy:
-                # Only closed segments are compacted: one may not stay open beyond the lag that is allowed.
-                segment_ms = min(segment_ms, self.config.max_compaction_lag_ms)
-            jitter_max_ms = min(self.config.segment_jitter_ms, segment_ms)
-            # Spread by name rather than by chance: the same log always behaves the same way.
-            jitter_ms = zlib.crc32(segment.path.encode()) % jitter_max_ms if jitter_max_ms else 0
-            self._roll_above_timestamp_ms = segment.first_timestamp_ms + segment_ms - jitter_ms
+        self._roll_above_timestamp_ms = self._timestamp_limit(segment, segment.first_timestamp_ms)
+
+    def _timestamp_limit(self, segment: Segment, first_timestamp_ms: int) -> int:
+        """A segment that begins with this timestamp takes none above the limit."""
+        if first_timestamp_ms == NEVER:
+            return NEVER
+        segment_ms = self.config.segment_ms
+        if "compact" in self.config.cleanup_policy:
+            # Only closed segments are compacted: one may not stay open beyond the lag that is allowed.
+            segment_ms = min(segment_ms, self.config.max_compaction_lag_ms)
+        jitter_max_ms = min(self.config.segment_jitter_ms, segment_ms)
+        # Spread by name rather than by chance: the same log always behaves the same way.
+        jitter_ms = zlib.crc32(segment.path.encode()) % jitter_max_ms if jitter_max_ms else 0
+        return first_timestamp_ms + segment_ms - jitter_ms
 
     def _make_room(self, size: int) -> Segment:
         """The segment that a batch of `size` goes to, now that the active one is full or old."""
@@ -274,11 +282,11 @@ class AppendLog:
             closing.finish_time_index()
             segment.open_file(create=True)
         except OSError as error:
-            if error.errno in _DISK_FULL:
+            if error.errno in DISK_FULL:
                 raise self._disk_full() from error
             raise self._fail(error) from error
         self._unflushed.closed_segments.append(closing)
-        self._unflushed.snapshots.append((self._end_offset, encode_snapshot(self._producers)))
+        self._unflushed.add_snapshot(self._end_offset, encode_snapshot(self._producers))
         self._unflushed.note_new_names(self.directory)
         self._segments.add(segment)
         self._active = segment
@@ -333,7 +341,9 @@ class AppendLog:
         """
         if self._flush_running is not None or self._closed or self.failed or self.corruption is not None:
             return None
-        self._snapshots += [offset for offset, _ in self._unflushed.snapshots]
+        if self._unflushed.snapshots:
+            # Each once: finish_flush takes a second mention for an older one.
+            self._snapshots = sorted({*self._snapshots, *(offset for offset, _ in self._unflushed.snapshots)})
         try:
             task = self._unflushed.take(
                 self._fs, self.directory, self._active, self._end_offset, self._epochs
@@ -358,11 +368,15 @@ class AppendLog:
         """Take note of how a flush went."""
         for segment in task.segments:
             segment.unpin()
-        if self._closed or self._flush_running is not task:
-            return  # what it flushed has been cut off since
+        if self._closed:
+            return
+        if error is not None:
+            # Also when what it flushed has been cut off since: pages of what is left may have been dropped.
+            self._fail(error if isinstance(error, OSError) else OSError(errno.EIO, str(error)))
+        if self._flush_running is not task:
+            return
         self._flush_running = None
         if error is not None:
-            self._fail(error if isinstance(error, OSError) else OSError(errno.EIO, str(error)))
             return
         self.flushed_offset = max(self.flushed_offset, min(task.up_to_offset, self._end_offset))
         if task.active is self._active:

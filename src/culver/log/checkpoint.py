@@ -36,6 +36,12 @@ class Checkpoint(msgspec.Struct, frozen=True, array_like=True):
     # Where in the active segment the recovery point is, and a checksum of what is saved of it: see progress.py.
     flushed_position: int = 0
     progress_checksum: int = 0
+    # -1: not known.
+    high_watermark: int = -1
+    # (leader epoch, first offset in it), so that recovery has them for what it need not read.
+    epochs: list[tuple[int, int]] | None = None
+    # Offsets may be missing from it: it is or was compacted, or copied from one that was.
+    gaps: bool = False
 
 
 class _File(msgspec.Struct):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from threading import Lock
 
 from culver.config import TopicConfig
 from culver.errors import KafkaError
@@ -107,6 +108,23 @@ class CompactionTask:
         self.end_offset = cleaned_offset
         self.bytes_before = 0
         self.bytes_after = 0
+        self._committing = Lock()
+        self.called_off = False
+
+    def reaches_beyond(self, offset: int) -> bool:
+        """Whether it works on batches from there on."""
+        return any(source.end_offset > offset for source in self._sources)
+
+    def call_off(self) -> None:
+        """What it reads is being cut off: nothing that it has written may take its place, now or after a crash."""
+        with self._committing:
+            self.called_off = True
+            for replacement in self.replacements:
+                if replacement.segment is not None:
+                    self._fs.remove(replacement.segment.path + names.SWAP)
+            if self.replacements:
+                self._fs.sync_directory(self._directory)
+            self.replacements = []
 
     def run(self) -> None:
         """Read, decide, write the new segments and make them durable under their `.swap` names."""
@@ -201,7 +219,11 @@ class CompactionTask:
         self.bytes_after += segment.size_bytes
         if not changed or not segment.size_bytes:
             self._fs.remove(cleaned)
-        if changed:
+        if not changed:
+            return
+        with self._committing:
+            if self.called_off:
+                raise OSError("the log has been cut back meanwhile")
             originals = [source.segment for source in group]
             if segment.size_bytes:
                 segment.finish_time_index()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from threading import Lock
+
 from culver.filesystem import File, FileSystem
 from culver.log import names
 from culver.log.leader_epochs import LeaderEpochs
@@ -19,7 +21,9 @@ class FlushTask:
     """
 
     __slots__ = (
+        "_cut_loose",
         "_fs",
+        "_writing",
         "active",
         "active_bytes",
         "directories",
@@ -27,6 +31,7 @@ class FlushTask:
         "rolled",
         "segments",
         "side_files",
+        "snapshots",
         "up_to_offset",
     )
 
@@ -42,8 +47,11 @@ class FlushTask:
         self.directories: list[str] = []
         # Segments that were closed since: their indexes are final now and go to disk.
         self.rolled: list[Segment] = []
-        # (path, content): snapshots and the leader-epoch file.
+        # (offset, content) of producer snapshots, and where they and the leader-epoch file go.
+        self.snapshots: list[tuple[int, bytes]] = []
         self.side_files: list[tuple[str, bytes]] = []
+        self._writing = Lock()
+        self._cut_loose = False
 
     def run(self) -> None:
         """Raises OSError when the disk refuses: the log has failed then."""
@@ -52,7 +60,14 @@ class FlushTask:
         for directory in self.directories:
             self._fs.sync_directory(directory)
         if self.rolled or self.side_files:
-            self._write_side_files()
+            with self._writing:
+                if not self._cut_loose:
+                    self._write_side_files()
+
+    def cut_loose(self) -> None:
+        """The log is being cut back: nothing of what is known here may be written down from now on."""
+        with self._writing:
+            self._cut_loose = True
 
     def _write_side_files(self) -> None:
         # All of these can be made again from the batches, so a failure here costs time, not data.
@@ -80,6 +95,10 @@ class Unflushed:
         if directory not in self.directories:
             self.directories.append(directory)
 
+    def add_snapshot(self, offset: int, content: bytes) -> None:
+        self.snapshots = [one for one in self.snapshots if one[0] != offset]
+        self.snapshots.append((offset, content))
+
     def take(
         self, fs: FileSystem, directory: str, active: Segment, end_offset: int, epochs: LeaderEpochs
     ) -> FlushTask | None:
@@ -96,6 +115,7 @@ class Unflushed:
             segment.pins += 1
             segment.unsynced = False  # an append during the flush sets it again
         task.directories = self.directories
+        task.snapshots = self.snapshots
         for offset, content in self.snapshots:
             task.side_files.append((f"{directory}/{names.segment_name(offset, names.SNAPSHOT)}", content))
         if epochs.dirty:
@@ -108,7 +128,8 @@ class Unflushed:
 
     def give_back(self, task: FlushTask) -> None:
         """What a flush that nobody will finish had taken: it is not known how far it got."""
-        self.closed_segments = task.rolled + self.closed_segments
+        self.closed_segments = [one for one in task.rolled if not one.retired] + self.closed_segments
+        self.snapshots = task.snapshots + self.snapshots
         self.directories = list({*task.directories, *self.directories})
         for segment in task.segments:
             segment.unsynced = True

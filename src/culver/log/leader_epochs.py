@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
 
 from culver.filesystem import FileSystem
 
@@ -35,11 +36,12 @@ class LeaderEpochs:
         """
         if epoch < 0 or self.epoch_at(start_offset) == epoch:
             return
-        while self._epochs and (self._epochs[-1] >= epoch or self._starts[-1] >= start_offset):
+        while self._epochs and (self._epochs[-1] > epoch or self._starts[-1] >= start_offset):
             self._epochs.pop()
             self._starts.pop()
-        self._epochs.append(epoch)
-        self._starts.append(start_offset)
+        if self.latest != epoch:
+            self._epochs.append(epoch)
+            self._starts.append(start_offset)
         self.dirty = True
 
     def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
@@ -56,6 +58,11 @@ class LeaderEpochs:
     def epoch_at(self, offset: int) -> int:
         """The epoch in which an offset was written."""
         entry = bisect_right(self._starts, offset)
+        return self._epochs[entry - 1] if entry else NO_EPOCH
+
+    def latest_before(self, offset: int) -> int:
+        """The last epoch that begins before an offset: at the log's end, the last one with a batch in it."""
+        entry = bisect_left(self._starts, offset)
         return self._epochs[entry - 1] if entry else NO_EPOCH
 
     def truncate_from_end(self, end_offset: int) -> None:
@@ -79,6 +86,15 @@ class LeaderEpochs:
         self.dirty = self.dirty or bool(self._epochs)
         self._epochs.clear()
         self._starts.clear()
+
+    @classmethod
+    def of(cls, entries: Iterable[tuple[int, int]]) -> LeaderEpochs:
+        """From what `entries` gave."""
+        epochs = cls()
+        for epoch, start in entries:
+            epochs._epochs.append(epoch)
+            epochs._starts.append(start)
+        return epochs
 
     def encode(self) -> bytes:
         lines = [_VERSION, str(len(self._epochs))]

@@ -7,17 +7,15 @@ take long has a begin, a run for another thread and a finish.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
 
 from culver.clock import Clock
 from culver.config import TopicConfig
 from culver.errors import ErrorCode, KafkaError
 from culver.filesystem import FileSystem
 from culver.log import names, timestamps
-from culver.log.append_log import AppendLog, AppendResult
+from culver.log.append_log import AppendResult
 from culver.log.checkpoint import Checkpoint
 from culver.log.compaction import CompactionTask, Replacement, cleanable
-from culver.log.doomed import DoomedFiles
 from culver.log.limits import LogLimits
 from culver.log.open_files import OpenFiles
 from culver.log.producer_snapshot import encode_snapshot
@@ -25,8 +23,8 @@ from culver.log.producer_state import Producer
 from culver.log.progress import SavedProgress
 from culver.log.reading import ColdRead, ReadResult
 from culver.log.recovery import Recovery, empty_log
+from culver.log.replica_log import ReplicaLog
 from culver.log.retention import segments_to_delete
-from culver.log.segment import Segment
 from culver.log.timestamps import TimestampedOffset
 from culver.logging import get_logger
 
@@ -35,24 +33,8 @@ __all__ = ["AppendResult", "ColdRead", "PartitionLog", "ReadResult", "Timestampe
 _log = get_logger("culver.log")
 
 
-class PartitionLog(AppendLog):
+class PartitionLog(ReplicaLog):
     """One partition's directory. Open it with `open` or `create`, leave it with `close` or `abandon`."""
-
-    def __init__(
-        self,
-        fs: FileSystem,
-        files: OpenFiles,
-        clock: Clock,
-        directory: str,
-        config: TopicConfig,
-        limits: LogLimits,
-    ) -> None:
-        super().__init__(fs, files, clock, directory, config, limits)
-        # Called before flushed batches are cut off: the checkpoint on disk must not promise them any more.
-        self.before_truncation: Callable[[PartitionLog], object] | None = None
-        self._doomed = DoomedFiles(fs)
-        self._cleaned_offset = 0
-        self._compaction_running: CompactionTask | None = None
 
     @classmethod
     def open(
@@ -73,7 +55,11 @@ class PartitionLog(AppendLog):
         log = cls(fs, files, clock, directory, config, limits)
         recovery = Recovery(fs, files, directory, config, limits, clock.now_ms())
         log._adopt(recovery.run(clean=clean, checkpoint=checkpoint))
-        log._cleaned_offset = checkpoint.cleaned_offset if checkpoint is not None else 0
+        if checkpoint is not None:
+            log._cleaned_offset = checkpoint.cleaned_offset
+            log._checkpointed_end = checkpoint.end_offset
+            log._gaps = log._gaps or checkpoint.gaps
+            log.saved_high_watermark = min(checkpoint.high_watermark, log._end_offset)
         return log
 
     @classmethod
@@ -154,11 +140,6 @@ class PartitionLog(AppendLog):
         self._start_at(before_offset)
         return self.start_offset
 
-    def _start_at(self, offset: int) -> None:
-        if offset > self.start_offset:
-            self.start_offset = offset
-            self._epochs.truncate_from_start(offset)
-
     def expire_producers(self, now_ms: int) -> int:
         """Forget producers that have been silent for too long; returns how many."""
         return self._producers.expire(now_ms, self._limits.producer_id_expiration_ms)
@@ -190,73 +171,9 @@ class PartitionLog(AppendLog):
             self._start_at(self._segments.items[0].base_offset)
         return due
 
-    def _delete_segment(self, segment: Segment, now_ms: int) -> None:
-        self._doomed.add(segment, now_ms + self.config.file_delete_delay_ms)
-        self._segments.remove(segment)
-        if segment in self._unflushed.closed_segments:
-            self._unflushed.closed_segments.remove(segment)
-        segment.retired = True
-        segment.close_file()
-
     def take_doomed(self, now_ms: int) -> list[str]:
         """Paths of files that were deleted long enough ago; the caller removes them, on any thread."""
         return self._doomed.take(now_ms)
-
-    def truncate_to(self, offset: int) -> None:
-        """Cut off everything from the batch that holds `offset` on. Waits for the disk."""
-        self._check_serving()
-        if offset >= self._end_offset:
-            return
-        if offset < self._segments.items[0].base_offset:
-            self.truncate_fully_and_start_at(offset)
-            return
-        at = self._segments.index_of(offset)
-        segment = self._segments.items[at]
-        position = segment.position_of(offset, True)
-        now_ms = self._clock.now_ms()
-        self._take_back_promise(segment.base_offset)
-        try:
-            for later in reversed(self._segments.items[at + 1 :]):
-                self._delete_segment(later, now_ms)
-            segment.open_file().truncate(position)
-            for suffix in (names.OFFSET_INDEX, names.TIME_INDEX):
-                self._remove_if_there(names.segment_name(segment.base_offset, suffix))
-            segment.close_file()
-            # What is left is read again: indexes, epochs and producers then are those of the batches.
-            start_offset = self.start_offset
-            self.start_offset = self._segments.items[0].base_offset
-            recovery = Recovery(self._fs, self._files, self.directory, self.config, self._limits, now_ms)
-            self._adopt(recovery.run(clean=False, checkpoint=self.checkpoint()))
-            self.start_offset = min(start_offset, self._end_offset)
-            # Or a power cut would bring the tail back.
-            self._active.unsynced = True
-            self._unflushed.note_new_names(self.directory)
-        except OSError as error:
-            raise self._fail(error) from error
-
-    def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Delete everything and go on with an empty log at `offset`."""
-        self._check_serving()
-        now_ms = self._clock.now_ms()
-        self._take_back_promise(min(offset, self.start_offset))
-        try:
-            for segment in reversed(self._segments.items):
-                self._delete_segment(segment, now_ms)
-            for snapshot in self._snapshots:
-                self._remove_if_there(names.segment_name(snapshot, names.SNAPSHOT))
-            self._remove_if_there(names.LEADER_EPOCHS)
-            self._adopt(empty_log(self._fs, self._files, self.directory, self._limits, now_ms, offset))
-        except OSError as error:
-            raise self._fail(error) from error
-        self._unflushed.note_new_names(self.directory)
-
-    def _take_back_promise(self, offset: int) -> None:
-        # A checkpoint on disk that promises more than there will be would make the next start see a loss.
-        if self.flushed_offset > offset:
-            self.flushed_offset = offset
-            self._flushed_position = 0
-            if self.before_truncation is not None:
-                self.before_truncation(self)
 
     # -- compacting ------------------------------------------------------------------------------------------
 
@@ -291,7 +208,7 @@ class PartitionLog(AppendLog):
     def finish_compaction(self, task: CompactionTask, error: BaseException | None) -> None:
         """Put what the pass has written in the place of the originals."""
         self._compaction_running = None
-        if error is not None:
+        if error is not None and not task.called_off:
             _log.error("compaction failed, the log stays as it is", log=self.directory, error=str(error))
         if self._closed:
             return
@@ -304,7 +221,7 @@ class PartitionLog(AppendLog):
         except OSError as failure:
             self._fail(failure)
             return
-        if error is None:
+        if error is None and not task.called_off:
             self._cleaned_offset = task.end_offset
 
     def _replace(self, replacement: Replacement, *, wanted: bool) -> None:
@@ -323,25 +240,6 @@ class PartitionLog(AppendLog):
             self._unflushed.note_new_names(self.directory)
 
     # -- ending ----------------------------------------------------------------------------------------------
-
-    def checkpoint(self) -> Checkpoint:
-        """What the next start should know."""
-        active = self._active
-        return Checkpoint(
-            start_offset=self.start_offset,
-            recovery_point=self.flushed_offset,
-            end_offset=self._end_offset,
-            active_base_offset=active.base_offset,
-            active_size_bytes=active.size_bytes,
-            first_timestamp_ms=active.first_timestamp_ms,
-            max_timestamp_ms=active.max_timestamp_ms,
-            max_timestamp_offset=active.max_timestamp_offset,
-            producers=len(self._producers),
-            trusted=self.corruption is None and self.failed is None,
-            cleaned_offset=self._cleaned_offset,
-            flushed_position=self._flushed_position,
-            progress_checksum=self._progress.checksum,
-        )
 
     def progress_file(self) -> tuple[str, bytes] | None:
         """(path, content) of what should be on disk before the next `checkpoint` is; mostly None."""
@@ -365,7 +263,7 @@ class PartitionLog(AppendLog):
         # A roll just before has made one already: twice in the list, it would be dropped as outdated by itself.
         known = [*self._snapshots, *(offset for offset, _ in self._unflushed.snapshots)]
         if self._producers.producers and self._end_offset not in known:
-            self._unflushed.snapshots.append((self._end_offset, encode_snapshot(self._producers)))
+            self._unflushed.add_snapshot(self._end_offset, encode_snapshot(self._producers))
         self.flush()
         active = self._active
         if active.offset_index is not None and active.size_bytes > self._index_interval_bytes:

@@ -14,6 +14,7 @@ from culver.errors import ErrorCode, KafkaError
 REMEMBERED_BATCHES = 5
 MAX_SEQUENCE = 0x7FFF_FFFF
 NO_EPOCH = -1
+NO_OFFSET = -1
 
 
 class StoredBatch(NamedTuple):
@@ -33,15 +34,20 @@ class Producer:
         "batches",
         "coordinator_epoch",
         "epoch",
+        "epoch_offset",
+        "known_from_offset",
         "last_seen_ms",
         "last_timestamp_ms",
         "producer_id",
         "transaction_first_offset",
     )
 
-    def __init__(self, producer_id: int, epoch: int) -> None:
+    def __init__(self, producer_id: int, epoch: int, offset: int = NO_OFFSET) -> None:
         self.producer_id = producer_id
         self.epoch = epoch
+        # Where it was first met, and where in this epoch. NO_OFFSET: long ago, before a snapshot was made.
+        self.known_from_offset = offset
+        self.epoch_offset = offset
         self.batches: list[StoredBatch] = []
         self.last_timestamp_ms = -1
         # When this broker last heard from it. Record timestamps are the client's claim and may be years old.
@@ -114,9 +120,10 @@ class ProducerStates:
         if producer is None:
             if len(self.producers) >= self._limit:
                 self._shed()
-            producer = self.producers[producer_id] = Producer(producer_id, epoch)
+            producer = self.producers[producer_id] = Producer(producer_id, epoch, first_offset)
         elif epoch != producer.epoch:
             producer.epoch = epoch
+            producer.epoch_offset = first_offset
             producer.batches = []
         batches = producer.batches
         if len(batches) == REMEMBERED_BATCHES:
@@ -131,16 +138,35 @@ class ProducerStates:
         producer.last_timestamp_ms = timestamp_ms
         producer.last_seen_ms = seen_ms
 
-    def bump_epoch(self, producer_id: int, epoch: int, timestamp_ms: int, seen_ms: int) -> None:
+    def bump_epoch(self, producer_id: int, epoch: int, offset: int, timestamp_ms: int, seen_ms: int) -> None:
         """A batch without a sequence (a control batch) was written with this epoch."""
         producer = self.producers.get(producer_id)
         if producer is None:
-            producer = self.producers[producer_id] = Producer(producer_id, epoch)
+            producer = self.producers[producer_id] = Producer(producer_id, epoch, offset)
         elif epoch > producer.epoch:
             producer.epoch = epoch
+            producer.epoch_offset = offset
             producer.batches = []
         producer.last_timestamp_ms = timestamp_ms
         producer.last_seen_ms = seen_ms
+
+    def truncate(self, end_offset: int) -> set[int]:
+        """Forget all batches from `end_offset` on. Returns the ids of producers of which that left nothing although
+        the log has batches of theirs further down: they are gone here, and to be looked for there."""
+        lost = set()
+        for producer in list(self.producers.values()):
+            batches = producer.batches
+            if producer.known_from_offset >= end_offset:
+                del self.producers[producer.producer_id]
+            elif producer.epoch_offset >= end_offset or (batches and batches[0].first_offset >= end_offset):
+                del self.producers[producer.producer_id]
+                lost.add(producer.producer_id)
+            else:
+                while batches and batches[-1].first_offset >= end_offset:
+                    batches.pop()
+                if batches:
+                    producer.last_timestamp_ms = batches[-1].timestamp_ms
+        return lost
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
         """Forget producers that have been silent for so long; returns how many."""

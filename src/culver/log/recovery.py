@@ -17,14 +17,15 @@ from dataclasses import dataclass, field
 from culver.config import TopicConfig
 from culver.filesystem import FileSystem
 from culver.log import names
-from culver.log.batches import CONTROL, BatchWalk, Expectation, Fault, StoredBatchView, find_sound_batch
+from culver.log.batches import BatchWalk, Expectation, Fault, StoredBatchView, find_sound_batch
 from culver.log.checkpoint import Checkpoint
 from culver.log.leader_epochs import LeaderEpochs
 from culver.log.limits import LogLimits
 from culver.log.open_files import OpenFiles
+from culver.log.producer_search import replay
 from culver.log.producer_snapshot import SnapshotDamaged, decode_snapshot
 from culver.log.producer_state import ProducerStates
-from culver.log.progress import Resumed, resume
+from culver.log.progress import NO_BOUND, Resumed, resume
 from culver.log.replacement import finish_replacements
 from culver.log.segment import Segment, SegmentList
 from culver.logging import get_logger
@@ -67,9 +68,10 @@ class Recovery:
         self._directory = directory
         self._limits = limits
         self._interval = config.index_interval_bytes
-        self._compacted = "compact" in config.cleanup_policy
+        self._gaps = "compact" in config.cleanup_policy
         self._now_ms = now_ms
         self._checkpoint: Checkpoint | None = None
+        self._names_removed = False
         self._found = Recovered(SegmentList(), ProducerStates(limits.producers_max))
 
     def run(self, *, clean: bool, checkpoint: Checkpoint | None) -> Recovered:
@@ -80,14 +82,31 @@ class Recovery:
         found.snapshots = sorted(
             offset for name in listing if (offset := names.offset_of(name, names.SNAPSHOT)) is not None
         )
-        epochs_known = self._load_epochs(listing)
+        epochs_known = self._load_epochs(listing, checkpoint)
         if clean and checkpoint is not None and checkpoint.trusted and self._take_over(checkpoint):
             return found
         self._checkpoint = checkpoint
+        self._gaps = self._gaps or (checkpoint is not None and checkpoint.gaps)
         self._scan(checkpoint.recovery_point if checkpoint is not None else 0, epochs_known)
-        if found.corruption is None and found.end_offset < found.start_offset:
-            self._begin_at_start()
+        if found.corruption is None:
+            if found.end_offset < found.start_offset:
+                self._begin_at_start()
+            if checkpoint is not None and found.end_offset < checkpoint.end_offset:
+                self._drop_progress(checkpoint, listing)
+            if self._names_removed:
+                # Or they would be back after a power cut, and speak of batches that others have replaced by then.
+                self._fs.sync_directory(self._directory)
         return found
+
+    def _drop_progress(self, checkpoint: Checkpoint, listing: list[str]) -> None:
+        """What was saved of the active segment speaks of batches that are lost, and the checkpoint vouches for it."""
+        name = names.segment_name(checkpoint.active_base_offset, names.PROGRESS)
+        if name in listing and self._fs.exists(f"{self._directory}/{name}"):
+            self._remove(name)
+
+    def _remove(self, name: str) -> None:
+        self._fs.remove(f"{self._directory}/{name}")
+        self._names_removed = True
 
     def _begin_at_start(self) -> None:
         """All that is left lies before the log's start, so it counts as deleted: go on empty at the start.
@@ -95,9 +114,7 @@ class Recovery:
         So it is when records were deleted and a crash took those after them, which had not been flushed.
         """
         found = self._found
-        for segment in list(found.segments.items):
-            found.segments.remove(segment)
-            self._fs.remove(segment.path)
+        self._drop(list(found.segments.items))
         segment = self._segment(found.start_offset)
         segment.open_file(create=True)
         segment.start_empty()
@@ -137,18 +154,23 @@ class Recovery:
     def _segment(self, base_offset: int) -> Segment:
         return Segment(self._fs, self._files, self._directory, base_offset, self._now_ms)
 
-    def _load_epochs(self, listing: list[str]) -> bool:
-        if names.LEADER_EPOCHS not in listing:
-            return False
-        path = f"{self._directory}/{names.LEADER_EPOCHS}"
-        try:
-            self._found.epochs = LeaderEpochs.load(self._fs, path)
-        except ValueError as error:
-            _log.warning(
-                "leader epoch file damaged, reading it from the batches", path=path, error=str(error)
-            )
-            return False
-        return True
+    def _load_epochs(self, listing: list[str], checkpoint: Checkpoint | None) -> bool:
+        found = self._found
+        known = False
+        if names.LEADER_EPOCHS in listing:
+            path = f"{self._directory}/{names.LEADER_EPOCHS}"
+            try:
+                found.epochs = LeaderEpochs.load(self._fs, path)
+                known = True
+            except ValueError as error:
+                _log.warning("leader epoch file damaged", path=path, error=str(error))
+        if checkpoint is not None and checkpoint.epochs is not None:
+            # The file is not synced, and may be older or newer.
+            dirty = found.epochs.entries() != checkpoint.epochs
+            found.epochs = LeaderEpochs.of(checkpoint.epochs)
+            found.epochs.dirty = dirty
+            known = True
+        return known
 
     # -- after a clean stop ----------------------------------------------------------------------------------
 
@@ -192,6 +214,9 @@ class Recovery:
             snapshot_offset = resumed.end_offset
         else:
             snapshot_offset = self._load_latest_snapshot()
+        # Of what is read again the epochs are those that the batches say.
+        first_read = segments[checked_from].base_offset if resumed is None else resumed.base_offset
+        found.epochs.truncate_from_end(first_read)
         for at in range(len(segments)):
             if at == len(segments):
                 break  # the last ones have been dropped
@@ -243,24 +268,36 @@ class Recovery:
             self._judge_gap(at, segment.base_offset)
             return True
         file = segment.open_file()
-        # Compaction leaves gaps behind it, but it never touches the last segment.
-        contiguous = at == len(found.segments) - 1 and not self._compacted
+        # Compaction leaves gaps behind it, but never touches the last segment. A follower copies them, though.
+        contiguous = at == len(found.segments) - 1 and not self._gaps
         expected = Expectation(segment.base_offset, contiguous=contiguous, check_crc=check)
         walk = BatchWalk(file, position, size_bytes, base_offset, expected)
+        next_base = found.segments.end_offset_of(at, NO_BOUND)
+        next_offset = base_offset
+        fault: Fault | None = None
         for batch in walk:
+            if batch.header[0] >= next_base:
+                fault = Fault(batch.position, f"offset {batch.header[0]} belongs to the next segment")
+                break
             self._replay(segment, batch, snapshot_offset)
-        found.end_offset = walk.next_offset
+            next_offset = walk.next_offset
+        fault = fault or walk.fault
+        found.end_offset = next_offset
         segment.unsynced = check
         if not check:
             segment.size_bytes = size_bytes  # read for its producers only; a fault in it is not looked for
-        elif walk.fault is not None:
-            self._judge_fault(at, walk.fault, size_bytes, walk.next_offset, recovery_point)
+            fault = None
+        elif fault is not None and next_offset >= next_base:
+            self._cut_undone_truncation(segment, fault, size_bytes)
+            fault = None
+        elif fault is not None:
+            self._judge_fault(at, fault, size_bytes, next_offset, recovery_point)
         else:
-            self._judge_gap(at, walk.next_offset)
+            self._judge_gap(at, next_offset)
         segment.close_file()
         if segment is not found.segments.active:
             segment.finish_time_index()
-        return walk.fault is None or not check
+        return fault is None
 
     def _resume(self) -> Resumed | None:
         """Take over what was saved of the last segment, if it can be believed."""
@@ -280,17 +317,11 @@ class Recovery:
 
     def _replay(self, segment: Segment, batch: StoredBatchView, snapshot_offset: int) -> None:
         position, header, data = batch
-        base_offset, last_delta, timestamp_ms, producer_id = header[0], header[6], header[8], header[9]
-        segment.note_batch(base_offset + last_delta, position, len(data), timestamp_ms, self._interval)
+        base_offset = header[0]
+        segment.note_batch(base_offset + header[6], position, len(data), header[8], self._interval)
         self._found.epochs.assign(header[2], base_offset)
-        if producer_id < 0 or base_offset < snapshot_offset:
-            return
-        if header[5] & CONTROL:
-            self._found.producers.bump_epoch(producer_id, header[10], timestamp_ms, self._now_ms)
-        else:
-            self._found.producers.record(
-                producer_id, header[10], header[11], last_delta + 1, base_offset, timestamp_ms, self._now_ms
-            )
+        if header[9] >= 0 and base_offset >= snapshot_offset:
+            replay(self._found.producers, header, self._now_ms)
 
     # -- torn or corrupt -------------------------------------------------------------------------------------
 
@@ -320,21 +351,37 @@ class Recovery:
             reason=fault.reason,
             end_offset=next_offset,
         )
-        segment.open_file().truncate(fault.position)
+        self._truncate(segment, fault.position)
         self._drop(later)
+
+    def _cut_undone_truncation(self, segment: Segment, fault: Fault, size_bytes: int) -> None:
+        """All that belongs into this segment is there. What is behind it had been cut off; a power cut undid that."""
+        _log.warning(
+            "cut off again what a truncation had cut off",
+            segment=segment.path,
+            position=fault.position,
+            cut_bytes=size_bytes - fault.position,
+        )
+        self._truncate(segment, fault.position)
+
+    def _truncate(self, segment: Segment, position: int) -> None:
+        file = segment.open_file()
+        file.truncate(position)
+        # At once: what comes next is written there, and must not find the old bytes behind it one day.
+        file.sync()
 
     def _judge_gap(self, at: int, next_offset: int) -> None:
         """Empty segments that begin beyond the end: a truncation was cut short before it removed them."""
         later = self._found.segments.items[at + 1 :]
-        if self._compacted or not later or later[0].base_offset == next_offset:
+        if self._gaps or not later or later[0].base_offset == next_offset:
             return
         if not any(segment.size_bytes for segment in later):
             _log.warning("dropped empty segments beyond the log's end", log=self._directory, end=next_offset)
             self._drop(later)
 
     def _drop(self, segments: list[Segment]) -> None:
-        for segment in segments:
-            self._fs.remove(segment.path)
+        for segment in reversed(segments):
+            self._remove(names.segment_name(segment.base_offset, names.LOG))
             self._found.segments.remove(segment)
 
     def _corrupt(self, explanation: str) -> None:
@@ -364,8 +411,7 @@ class Recovery:
         # A snapshot beyond the end speaks of batches that are gone.
         found = self._found
         while found.snapshots and found.snapshots[-1] > found.end_offset:
-            offset = found.snapshots.pop()
-            self._fs.remove(f"{self._directory}/{names.segment_name(offset, names.SNAPSHOT)}")
+            self._remove(names.segment_name(found.snapshots.pop(), names.SNAPSHOT))
 
 
 def empty_log(

@@ -142,10 +142,36 @@ class Segment:
         time_index.truncate(end_offset - self.base_offset)
         self.size_bytes = size_bytes
         self._positions.clear()
+        self.max_timestamp_ms = NO_TIMESTAMP
+        self.max_timestamp_offset = self.base_offset
         if size_bytes == 0:
-            self.max_timestamp_ms = NO_TIMESTAMP
-            self.max_timestamp_offset = self.base_offset
+            self.bytes_since_index_entry = 0
             self.first_timestamp_ms = NEVER
+            return
+        self._take_last_timestamp(time_index)
+        position = self._indexed_before(size_bytes)
+        for _, header, _ in self.walk(position):
+            if header[8] > self.max_timestamp_ms:
+                self.max_timestamp_ms = header[8]
+                self.max_timestamp_offset = header[0] + header[6]
+        self.bytes_since_index_entry = size_bytes - position
+
+    def _indexed_before(self, position: int) -> int:
+        """Where the last batch that has an index entry begins, before a position."""
+        index, _ = self.indexes()
+        entry = index.before_position(position - 1)
+        return index.positions[entry - 1] if entry else 0
+
+    def end_offset_at(self, position: int) -> int:
+        """What follows the last offset of the batches before a position, which is where a batch begins or ends."""
+        end_offset = self.base_offset
+        if position:
+            expected = Expectation(self.base_offset, check_crc=False)
+            start = self._indexed_before(position)
+            walk = BatchWalk(self.open_file(), start, position, self.base_offset, expected)
+            for _ in walk:
+                end_offset = walk.next_offset
+        return end_offset
 
     # -- indexes ---------------------------------------------------------------------------------------------
 

@@ -167,7 +167,7 @@ class LogStore:
 
     def _add(self, partition: TopicPartition, log: PartitionLog) -> None:
         self.logs[partition] = log
-        log.before_truncation = lambda _: self._write_checkpoint()
+        log.on_checkpoint_outdated = lambda _: self._write_checkpoint()
 
     # -- partitions ------------------------------------------------------------------------------------------
 
