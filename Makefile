@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test check interop bench docs clean setup
+.PHONY: run test check simulate interop bench docs clean setup
 
 setup: $(VENV)/.installed
 
@@ -25,6 +25,10 @@ check: setup ## Style, types, layers, tidiness
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -q tests/unit/test_tidy.py
+
+SEEDS ?= 200
+simulate: setup ## Simulated clusters under faults: SEEDS=200 of them, or SEED=17 alone with its trace
+	$(BIN)/python -m culver.testing.simulation $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(ARGS)
 
 interop: setup ## Real Kafka, its Java tools, kcat: says what it skips and why
 	$(BIN)/python -m pytest -m interop

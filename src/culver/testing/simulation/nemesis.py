@@ -26,6 +26,10 @@ FAULTS = (
     "disk error",
     "disk full",
     "clock",
+    # What an administrator does meanwhile.
+    "move",
+    "elect",
+    "settings",
 )
 
 

@@ -128,11 +128,13 @@ class Run:
             self._plan.faults,
             Safety(self.cluster.store, flush_always=self._plan.flush_always),
             [f"client-{number}" for number in range(1, 6)],
+            {"move": self._move, "elect": self._elect, "settings": self._set},
         )
         self.cluster.start()
         if not self._within(_START_SECONDS, self._all_ready, "the brokers did not start"):
             return
-        administrator = Administrator(self._client("admin"))
+        administrator = self._administrator = Administrator(self._client("admin"))
+        self._random = self.world.random("administrator")
         administrator.create_topics(self._plan.topics)
         if not self._within(_START_SECONDS, lambda: administrator.done, "the topics could not be created"):
             return
@@ -177,6 +179,37 @@ class Run:
         workers += self._members
         for worker in workers:
             worker.start()
+
+    # -- what an administrator does meanwhile -----------------------------------------------------------
+
+    def _move(self) -> bool:
+        partition = self._random.choice(self._plan.partitions())
+        brokers = list(self.cluster.brokers)
+        entry = self._partition_entries()[partition]
+        count = len(entry.replicas) - len(entry.adding)
+        if count == len(brokers) == 1:
+            return False
+        target = self._random.sample(brokers, count)
+        self.world.trace.note(f"administrator: move {partition} to {target}")
+        self._administrator.move(partition, target)
+        return True
+
+    def _elect(self) -> bool:
+        self.world.trace.note("administrator: elect preferred leaders")
+        self._administrator.elect_preferred()
+        return True
+
+    def _set(self) -> bool:
+        topic = self._random.choice(self._plan.topics)
+        name, values = self._random.choice(
+            (("segment.ms", ("1000", "5000", "600000")), ("flush.messages", ("1", "10", "100000")))
+        )
+        value = self._random.choice(values)
+        self.world.trace.note(f"administrator: set {name}={value} of {topic.name}")
+        self._administrator.set_topic_config(topic.name, name, value)
+        return True
+
+    # -- the end ----------------------------------------------------------------------------------------
 
     def _recover(self) -> None:
         """After healing: everything is answered, copied, read and committed within bounds."""
