@@ -75,12 +75,17 @@ def test_a_store_of_the_first_layout_is_begun_anew_but_gives_out_no_id_twice(
     assert client.change(Create("/a", b"1", ephemeral=True)) is None
 
 
-def test_a_session_leaves_no_file_behind_when_it_is_closed(world: SteppedLocalWorld) -> None:
+def test_a_session_leaves_nothing_behind_when_it_is_closed(world: SteppedLocalWorld) -> None:
     clients = [world.open(), world.open()]
+    for number, client in enumerate(clients):
+        client.change(Create(f"/brokers/{number}", b"", ephemeral=True))
     assert len(session_files(world)) == 2
     for client in clients:
         client.close()
     assert session_files(world) == []
+    with contextlib.closing(sqlite3.connect(world.path)) as connection:
+        assert connection.execute("SELECT * FROM sessions").fetchall() == []
+        assert connection.execute("SELECT * FROM entries").fetchall() == []
 
 
 def test_whoever_comes_next_clears_away_what_the_dead_left(world: SteppedLocalWorld) -> None:
@@ -268,6 +273,7 @@ def test_when_all_stood_still_together_nobody_loses_a_session(world: SteppedLoca
     world.pass_ms(5 * world.session_timeout_ms)
     for client in clients:
         world.resume(client)
+        world.pass_ms(100)
     world.pass_ms(2 * world.session_timeout_ms)
     assert all(client.sessions == [] for client in clients)
     assert all(len(client.entries) == 3 for client in clients)
@@ -296,15 +302,48 @@ def test_a_sign_of_life_that_came_too_late_moves_no_lease(
             write(session, deadline_ms)
 
     monkeypatch.setattr(Session, "write", slow_write)
-    leases: list[tuple[bool, bool]] = []
 
-    def note(_path: str, _entry: Entry | None) -> None:
-        # From the moment on that others see the entry gone.
-        leases.append((paused, owner.store.lease_until_ms < world.clock.monotonic_ms()))
+    def trusted() -> bool:
+        return owner.store.lease_until_ms >= world.clock.monotonic_ms()
 
-    other.on_event = note
+    def renewed() -> bool:
+        # Checked at every step: once the others have seen the entry go, the old session is trusted no more.
+        assert not (paused and owner.store._session is own_session and trusted())  # type: ignore[attr-defined]
+        return owner.sessions == [False, True]
+
+    other.on_event = lambda _path, _entry: renewed()
+    world.until(renewed, "a new session")
+    assert paused
+
+
+def test_who_comes_back_before_its_end_is_written_down_is_not_ended(world: SteppedLocalWorld) -> None:
+    """The other has seen a deadline pass, but does not come to its transaction before the owner does."""
+    owner, other = world.open(), world.open()
+    owner.change(Create("/brokers/1", b"", ephemeral=True))
+    other.sees("/brokers/1", b"")
+    world.stall(owner)
+    world.time.delay_ms = lambda: 100.0
+    world.until(lambda: bool(other.store._ending), "the other's suspicion")  # type: ignore[attr-defined]
+    world.time.delay_ms = lambda: 0.0
+    world.resume(owner)
+    world.pass_ms(2 * world.session_timeout_ms)
+    assert owner.sessions == []
+    assert set(other.entries) == {"/brokers/1"}
+    assert owner.store.lease_until_ms > world.clock.monotonic_ms()
+
+
+def test_what_is_asked_for_without_a_session_is_not_made_in_the_next(world: SteppedLocalWorld) -> None:
+    owner, other = world.open(), world.open()
+    owner.change(Create("/brokers/1", b"", ephemeral=True))
+    other.sees("/brokers/1", b"")
+    world.stall(owner)
+    other.sees("/brokers/1", None)
+    calls = []
+    owner.on_session = lambda begun: None if begun else calls.append(owner.begin(Create("/a", b"")))
+    world.resume(owner)
     world.until(lambda: owner.sessions == [False, True], "a new session")
-    assert leases[0] == (True, True)
+    assert [type(call.error) for call in calls] == [local_database.SessionEnded]
+    assert world.open().entries == {}
 
 
 def test_a_released_session_is_never_written_to(tmp_path: Path) -> None:
