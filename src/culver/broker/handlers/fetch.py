@@ -1,5 +1,7 @@
 """Fetch: read record batches, waiting for them if need be. Serves versions 4 to 18.
 
+This is what consumers get; followers are fed by `broker/follower_feed.py`.
+
 7: incremental sessions. 9: leader epochs. 11: racks. 12: flexible, diverging epochs. 13: topics by id.
 15: the replica's state is tagged. 16: addresses of new leaders. 17: directory ids. 18: a follower's high watermark.
 """
@@ -9,6 +11,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
+from culver.broker.closest_replica import NO_REPLICA, closest_replica
 from culver.broker.partition import Partition
 from culver.errors import ErrorCode, KafkaError
 from culver.log.partition_log import ColdRead
@@ -18,6 +21,8 @@ from culver.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionData,
 )
 
@@ -34,10 +39,20 @@ _MAX_BYTES_WHEN_SHORT = 64 << 10
 # How often a read may find its bytes gone from the page cache again before it is answered empty.
 _COLD_TRIES_MAX = 10
 _NONE_ABORTED: list[AbortedTransaction] = []
+# Since this version consumers may read from any replica, and since that one they are told where leaders are.
+_ANY_REPLICA_SINCE_VERSION = 11
+_LEADERS_SINCE_VERSION = 16
+_HAS_TOP_LEVEL_ERROR_SINCE_VERSION = 7
+_LEADER_IS_ELSEWHERE = frozenset((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH))
 
 
 def handle(node: Node, exchange: Exchange, request: FetchRequest) -> FetchResponse | None:
     """Answer with what there is if it is enough; otherwise park until it is, or until max_wait_ms has passed."""
+    if request.replica_id >= 0 or (
+        request.replica_state is not None and request.replica_state.replica_id >= 0
+    ):
+        feed = exchange.connection.peer_broker
+        return _no_broker(exchange.version, request) if feed is None else feed.fetch(exchange, request)
     context = node.fetch_sessions.resolve(request, exchange.version)
     if context.error is not ErrorCode.NONE:
         return FetchResponse(error_code=context.error, responses=[])
@@ -55,9 +70,12 @@ class _Fetch:
         "_cut_short",
         "_disk_failed",
         "_exchange",
+        "_leaders",
         "_max_bytes",
+        "_must_look",
         "_node",
         "_refusal",
+        "_replicated",
         "_request",
         "_seen_bytes",
         "_timer",
@@ -79,6 +97,7 @@ class _Fetch:
         self._cold_tries = 0
         self._cut_short = False
         self._disk_failed = False
+        self._leaders: set[int] | None = None  # that the client should hear of
 
     def begin(self) -> FetchResponse | None:
         """The answer if it can be given now."""
@@ -109,9 +128,10 @@ class _Fetch:
         for wanted in self._context.partitions():
             partition = self._find(wanted)
             if not isinstance(partition, Partition):
-                found.append(
-                    (wanted, _failed(wanted.partition, partition, None if self._refusal else _NONE_ABORTED))
-                )
+                data = _failed(wanted.partition, partition, None if self._refusal else _NONE_ABORTED)
+                if partition in _LEADER_IS_ELSEWHERE and wanted.topic is not None:
+                    self._point_to_leader(data, wanted.topic)
+                found.append((wanted, data))
                 urgent = True
                 continue
             data = self._read_one(partition, wanted, left, size == 0, cold)
@@ -119,8 +139,10 @@ class _Fetch:
                 read_bytes = sum(map(len, cast("list[bytes]", data.records)))
                 size += read_bytes
                 left -= read_bytes
-            if data.error_code or data.diverging_epoch is not None:
+            if data.error_code or data.diverging_epoch is not None or data.preferred_read_replica >= 0:
                 urgent = True
+                if data.error_code in _LEADER_IS_ELSEWHERE:
+                    self._point_to_leader(data, partition.topic)
             found.append((wanted, data))
         # What a limit or a segment's end cut off is there for the asking: nothing to wait for.
         return found, size, urgent or self._cut_short, cold
@@ -130,8 +152,8 @@ class _Fetch:
             return self._refusal
         if wanted.topic is None:
             return ErrorCode.UNKNOWN_TOPIC_ID
-        return (
-            self._node.partitions.get(wanted.topic, wanted.partition) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return self._node.partitions.get(wanted.topic, wanted.partition) or self._node.partition_error(
+            wanted.topic, wanted.partition
         )
 
     def _read_one(
@@ -143,6 +165,12 @@ class _Fetch:
         log = partition.log
         if log.corruption is not None:
             return _failed(partition.index, ErrorCode.KAFKA_STORAGE_ERROR)
+        if partition.state is None:
+            if self._exchange.version < _ANY_REPLICA_SINCE_VERSION:
+                return _failed(partition.index, ErrorCode.NOT_LEADER_OR_FOLLOWER, aborted=None)
+            if wanted.fetch_offset > log.end_offset:
+                # The leader may well have it.
+                return _failed(partition.index, ErrorCode.OFFSET_NOT_AVAILABLE, aborted=None)
         high_watermark = log.high_watermark
         data = PartitionData(
             partition_index=partition.index,
@@ -159,6 +187,11 @@ class _Fetch:
                 return _failed(partition.index, ErrorCode.OFFSET_OUT_OF_RANGE, aborted=None)
             if epoch != wanted.last_fetched_epoch or end_offset < wanted.fetch_offset:
                 data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
+                return data
+        if self._request.rack_id and partition.state is not None and partition.replicated:
+            closest = closest_replica(self._node, partition, self._request.rack_id, wanted.fetch_offset)
+            if closest != NO_REPLICA:
+                data.preferred_read_replica = closest
                 return data
         if left <= 0 and not first:
             return data
@@ -211,23 +244,49 @@ class _Fetch:
 
     def _park(self, available_bytes: int) -> None:
         self._available_bytes = available_bytes
+        self._seen_bytes = 0
+        # Has a watched partition other replicas? Then what is appended may not be read at once. And has it something
+        # beyond its high watermark now? Then even what was appended before may be news later.
+        self._replicated = self._must_look = False
         for wanted in self._context.partitions():
             partition = self._find(wanted)
             assert isinstance(partition, Partition), "a missing partition is answered at once"
             partition.waiters[self] = None
             self._watched.append(partition)
             self._seen_bytes += partition.appended_bytes
+            if partition.replicated:
+                self._replicated = True
+                if partition.log.high_watermark < partition.log.end_offset:
+                    self._must_look = True
         self._timer = self._node.scheduler.call_later(self._request.max_wait_ms, self._answer)
         self._exchange.on_abandon = self._stop_waiting
 
     def partition_changed(self) -> None:
-        """More was appended to a watched partition, or it is gone."""
+        """There is more to read in a watched partition, or another broker leads it, or it is gone."""
         appended_bytes = sum([partition.appended_bytes for partition in self._watched]) - self._seen_bytes
-        if self._available_bytes + appended_bytes >= self._request.min_bytes or any(
+        enough = self._available_bytes + appended_bytes >= self._request.min_bytes
+        if self._replicated:
+            # What was appended may not be committed yet: only a look at the logs tells.
+            if enough or self._must_look or self._gone():
+                self._look_again()
+        elif enough or self._gone():
+            self._answer()
+
+    def _gone(self) -> bool:
+        return any(
             self._node.partitions.get(partition.topic, partition.index) is not partition
             for partition in self._watched
-        ):
-            self._answer()
+        )
+
+    def _look_again(self) -> None:
+        """Answer if there is enough by now; otherwise go on waiting."""
+        found, size, urgent, cold = self._read()
+        if size >= self._request.min_bytes or urgent:
+            self._stop_waiting()
+            self._exchange.reply(self._respond(found))
+        elif cold:
+            self._stop_waiting()
+            self._load(cold)
 
     def _answer(self) -> None:
         self._stop_waiting()
@@ -259,17 +318,48 @@ class _Fetch:
                     FetchableTopicResponse(topic=wanted.topic or "", topic_id=wanted.topic_id, partitions=[])
                 )
             topics[-1].partitions.append(data)
-        return FetchResponse(error_code=context.error, session_id=context.session_id, responses=topics)
+        response = FetchResponse(error_code=context.error, session_id=context.session_id, responses=topics)
+        if self._leaders:
+            brokers = self._node.image.brokers
+            response.node_endpoints = [
+                NodeEndpoint(node_id=broker.id, host=broker.host, port=broker.port, rack=broker.rack)
+                for broker in map(brokers.get, sorted(self._leaders))
+                if broker is not None
+            ]
+        return response
+
+    def _point_to_leader(self, data: PartitionData, topic: str) -> None:
+        """Save the client from having to ask for metadata."""
+        if self._exchange.version >= _LEADERS_SINCE_VERSION:
+            image = self._node.image.partition(topic, data.partition_index)
+            if image is not None:
+                data.current_leader = LeaderIdAndEpoch(
+                    leader_id=image.leader, leader_epoch=image.leader_epoch
+                )
+                self._leaders = (self._leaders or set()) | {image.leader}
 
 
 def _refusal(request: FetchRequest) -> ErrorCode:
     """What every partition of the request gets in place of records, if anything."""
-    state = request.replica_state
-    if request.replica_id >= 0 or (state is not None and state.replica_id >= 0):
-        return ErrorCode.NOT_LEADER_OR_FOLLOWER  # no other broker has a replica of anything here
     if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
         return ErrorCode.INVALID_REQUEST
     return ErrorCode.NONE
+
+
+def _no_broker(version: int, request: FetchRequest) -> FetchResponse:
+    """For a client that claims to be a replica on a connection that has not said BrokerHello."""
+    code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    return FetchResponse(
+        error_code=code if version >= _HAS_TOP_LEVEL_ERROR_SINCE_VERSION else 0,
+        responses=[
+            FetchableTopicResponse(
+                topic=topic.topic,
+                topic_id=topic.topic_id,
+                partitions=[_failed(asked.partition, code, aborted=None) for asked in topic.partitions],
+            )
+            for topic in request.topics
+        ],
+    )
 
 
 def _load_all(cold: list[ColdRead]) -> None:
