@@ -261,7 +261,7 @@ class Fetcher:
 
     def _append(self, followed: Followed, records: memoryview) -> None:
         partition = followed.partition
-        appended_bytes = append(partition, records)
+        appended_bytes = append(partition, records, followed.asked_offset)
         followed.waiting = False
         partition.appended_bytes += appended_bytes
         if partition.appended_bytes > partition.write_back_at_bytes:
