@@ -12,6 +12,7 @@ from typing import Protocol, TypeAlias
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
+_BOOT_ID_FILE = "/proc/sys/kernel/random/boot_id"
 _PAGE_BYTES = 4096
 _PROBE = bytearray(1)
 _AHEAD_BYTES = 8 << 20  # what a reader of old records is likely to want next
@@ -148,6 +149,10 @@ class FileSystem(Protocol):
 
     def lock(self, path: str) -> Lock:
         """Take the lock file, or raise BlockingIOError when another process has it."""
+        ...
+
+    def boot_id(self) -> str:
+        """The same for as long as the machine runs: what was written and not synced is still there. "": not known."""
         ...
 
 
@@ -336,3 +341,10 @@ class OsFileSystem:
 
     def lock(self, path: str) -> OsLock:
         return OsLock(path)
+
+    def boot_id(self) -> str:
+        try:
+            with open(_BOOT_ID_FILE, encoding="ascii") as file:
+                return file.read().strip()
+        except OSError:
+            return ""

@@ -28,6 +28,7 @@ class FlushTask:
         "active_bytes",
         "directories",
         "files",
+        "paths",
         "rolled",
         "segments",
         "side_files",
@@ -43,6 +44,8 @@ class FlushTask:
         self.active_bytes = active.size_bytes
         self.segments: list[Segment] = []
         self.files: list[File] = []
+        # Other files that have been written once and for all.
+        self.paths: list[str] = []
         # Directories with new names in them.
         self.directories: list[str] = []
         # Segments that were closed since: their indexes are final now and go to disk.
@@ -57,12 +60,21 @@ class FlushTask:
         """Raises OSError when the disk refuses: the log has failed then."""
         for file in self.files:
             file.sync()
+        for path in self.paths:
+            self._sync(path)
         for directory in self.directories:
             self._fs.sync_directory(directory)
         if self.rolled or self.side_files:
             with self._writing:
                 if not self._cut_loose:
                     self._write_side_files()
+
+    def _sync(self, path: str) -> None:
+        file = self._fs.open(path)
+        try:
+            file.sync()
+        finally:
+            file.close()
 
     def cut_loose(self) -> None:
         """The log is being cut back: nothing of what is known here may be written down from now on."""
@@ -83,11 +95,12 @@ class FlushTask:
 class Unflushed:
     """What the next flush of a log has to do beside syncing the active segment."""
 
-    __slots__ = ("closed_segments", "directories", "snapshots")
+    __slots__ = ("closed_segments", "directories", "paths", "snapshots")
 
     def __init__(self, closed_segments: list[Segment]) -> None:
         self.closed_segments = closed_segments
         self.directories: list[str] = []
+        self.paths: list[str] = []
         # (offset, content) of producer snapshots that are not on disk yet.
         self.snapshots: list[tuple[int, bytes]] = []
 
@@ -104,7 +117,12 @@ class Unflushed:
     ) -> FlushTask | None:
         """All of it as a task, or None when there is nothing to do."""
         if not (
-            active.unsynced or self.closed_segments or self.directories or self.snapshots or epochs.dirty
+            active.unsynced
+            or self.closed_segments
+            or self.directories
+            or self.paths
+            or self.snapshots
+            or epochs.dirty
         ):
             return None
         task = FlushTask(fs, active, end_offset)
@@ -115,6 +133,7 @@ class Unflushed:
             segment.pins += 1
             segment.unsynced = False  # an append during the flush sets it again
         task.directories = self.directories
+        task.paths = self.paths
         task.snapshots = self.snapshots
         for offset, content in self.snapshots:
             task.side_files.append((f"{directory}/{names.segment_name(offset, names.SNAPSHOT)}", content))
@@ -123,6 +142,7 @@ class Unflushed:
             epochs.dirty = False
         self.closed_segments = []
         self.directories = []
+        self.paths = []
         self.snapshots = []
         return task
 
@@ -130,6 +150,7 @@ class Unflushed:
         """What a flush that nobody will finish had taken: it is not known how far it got."""
         self.closed_segments = [one for one in task.rolled if not one.retired] + self.closed_segments
         self.snapshots = task.snapshots + self.snapshots
-        self.directories = list({*task.directories, *self.directories})
+        self.directories = list(dict.fromkeys([*task.directories, *self.directories]))
+        self.paths = list(dict.fromkeys([*task.paths, *self.paths]))
         for segment in task.segments:
             segment.unsynced = True

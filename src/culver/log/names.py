@@ -5,6 +5,7 @@ topic-0/00000000000000000000.index       offset index, rebuilt from the log when
 topic-0/00000000000000000000.timeindex   time index, likewise
 topic-0/00000000000000000042.snapshot    producer state just before offset 42
 topic-0/leader-epoch-checkpoint          which leader epoch begins at which offset
+topic-0/partition.metadata               the topic's id
 *.deleted                                on its way out; removed when nobody reads it any more
 *.cleaned, *.swap                        the output of a compaction that is not yet in place
 """

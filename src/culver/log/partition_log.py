@@ -26,6 +26,7 @@ from culver.log.recovery import Recovery, empty_log
 from culver.log.replica_log import ReplicaLog
 from culver.log.retention import segments_to_delete
 from culver.log.timestamps import TimestampedOffset
+from culver.log.topic_identity import write_topic_id
 from culver.logging import get_logger
 
 __all__ = ["AppendResult", "ColdRead", "PartitionLog", "ReadResult", "TimestampedOffset"]
@@ -59,7 +60,9 @@ class PartitionLog(ReplicaLog):
             log._cleaned_offset = checkpoint.cleaned_offset
             log._checkpointed_end = checkpoint.end_offset
             log._gaps = log._gaps or checkpoint.gaps
-            log.saved_high_watermark = min(checkpoint.high_watermark, log._end_offset)
+            log.saved_high_watermark = checkpoint.high_watermark
+        # What the log's start and end allow; the start is always known to be agreed on.
+        log.saved_high_watermark = min(max(log.saved_high_watermark, log.start_offset), log._end_offset)
         return log
 
     @classmethod
@@ -73,6 +76,7 @@ class PartitionLog(ReplicaLog):
         limits: LogLimits | None = None,
         files: OpenFiles | None = None,
         base_offset: int = 0,
+        topic_id: bytes | None = None,
     ) -> PartitionLog:
         """A new, empty log. The directory is made; it must not hold a log."""
         limits = limits or LogLimits()
@@ -82,7 +86,16 @@ class PartitionLog(ReplicaLog):
         log._adopt(empty_log(fs, files, directory, limits, clock.now_ms(), base_offset))
         parent, _, _ = directory.rpartition("/")
         log._unflushed.directories = [directory, parent]
+        log.saved_high_watermark = base_offset
+        if topic_id is not None:
+            log.note_topic_id(topic_id)
         return log
+
+    def note_topic_id(self, topic_id: bytes) -> None:
+        """Write down the topic that the directory belongs to. Durable with the next flush."""
+        self.topic_id = topic_id
+        self._unflushed.paths.append(write_topic_id(self._fs, self.directory, topic_id))
+        self._unflushed.note_new_names(self.directory)
 
     # -- what it is ------------------------------------------------------------------------------------------
 

@@ -3,6 +3,8 @@
 lock                held while a broker runs on the directory
 log-checkpoint      see culver.log.checkpoint; rewritten now and then, and on a clean stop
 clean-shutdown      there only between a clean stop and the next start
+identity            whose directory this is: see culver.log.identity
+loss-possible       there while bytes may have been lost and the cluster has not been told
 topic-0/ ...        one directory per partition
 *.deleted/          partitions on their way out
 *.stray/            partitions of topics that the metadata did not know, set aside for a new one of that name
@@ -14,16 +16,21 @@ import contextlib
 import itertools
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from threading import Lock as ThreadLock
 
 from culver.clock import Clock
 from culver.config import TopicConfig
 from culver.filesystem import FileSystem, Lock
 from culver.log import names
 from culver.log.checkpoint import CHECKPOINT_FILE, Checkpoint, encode_checkpoints, load_checkpoints
+from culver.log.identity import DataDirectoryOfAnother, DirectoryIdentity, Identity
 from culver.log.limits import LogLimits
 from culver.log.open_files import OpenFiles
 from culver.log.partition_log import PartitionLog
+from culver.log.topic_identity import read_topic_id
 from culver.logging import get_logger
+
+__all__ = ["DataDirectoryLocked", "DataDirectoryOfAnother", "Identity", "LogStore"]
 
 _log = get_logger("culver.log")
 
@@ -37,24 +44,49 @@ class DataDirectoryLocked(Exception):
     """Another broker runs on the data directory."""
 
 
+class CheckpointOrder:
+    """Keeps a checkpoint that is being written on a thread from replacing a later one."""
+
+    def __init__(self) -> None:
+        self.writing = ThreadLock()
+        self.written = 0
+        self._numbers = itertools.count(1)
+
+    def next_number(self) -> int:
+        return next(self._numbers)
+
+
 class CheckpointTask:
     """A checkpoint of all logs, to be written on any thread, after the files that it vouches for."""
 
-    __slots__ = ("_content", "_files", "_fs", "_path")
+    __slots__ = ("_content", "_files", "_fs", "_number", "_order", "_path")
 
-    def __init__(self, fs: FileSystem, path: str, content: bytes, files: list[tuple[str, bytes]]) -> None:
+    def __init__(
+        self,
+        fs: FileSystem,
+        path: str,
+        content: bytes,
+        files: list[tuple[str, bytes]],
+        order: CheckpointOrder,
+    ) -> None:
         self._fs = fs
+        self._order = order
+        self._number = order.next_number()
         self._path = path
         self._content = content
         self._files = files
 
     def run(self) -> None:
         """Raises OSError when the checkpoint cannot be written: the one before it still holds."""
-        for path, content in self._files:
-            # Its partition may have been deleted meanwhile.
-            with contextlib.suppress(FileNotFoundError):
-                self._fs.write_atomic(path, content, sync=False)
-        self._fs.write_atomic(self._path, self._content)
+        with self._order.writing:
+            if self._number < self._order.written:
+                return
+            for path, content in self._files:
+                # Its partition may have been deleted meanwhile.
+                with contextlib.suppress(FileNotFoundError):
+                    self._fs.write_atomic(path, content, sync=False)
+            self._fs.write_atomic(self._path, self._content)
+            self._order.written = self._number
 
 
 class RemovalTask:
@@ -100,6 +132,7 @@ class LogStore:
         self.strays: list[str] = []
         self._doomed: list[str] = []
         self._numbers = itertools.count()
+        self._checkpoint_order = CheckpointOrder()
         # Names in the checkpoint on disk whose log has been deleted since.
         self._checkpointed: set[str] = set()
         self._outdated: set[str] = set()
@@ -113,10 +146,12 @@ class LogStore:
         config_of: Callable[[str], TopicConfig | None],
         *,
         limits: LogLimits | None = None,
+        topic_id_of: Callable[[str], bytes | None] | None = None,
     ) -> LogStore:
         """Lock the directory and recover every log in it.
 
-        `config_of` gives a topic's configuration, or None for a topic that does not exist any more.
+        `config_of` gives a topic's configuration, or None for a topic that does not exist any more. A directory that
+        was made for another topic id than `topic_id_of` gives is left alone like one of an unknown topic.
         """
         fs.make_directory(directory)
         try:
@@ -128,15 +163,18 @@ class LogStore:
             ) from None
         try:
             store = cls(fs, clock, directory, limits or LogLimits(), lock)
-            store._load(config_of)
+            store._load(config_of, topic_id_of or (lambda _: None))
         except BaseException:
             lock.release()
             raise
         return store
 
-    def _load(self, config_of: Callable[[str], TopicConfig | None]) -> None:
+    def _load(
+        self, config_of: Callable[[str], TopicConfig | None], topic_id_of: Callable[[str], bytes | None]
+    ) -> None:
         listing = self._fs.list(self.directory)
         self.was_clean = CLEAN_FILE in listing
+        self._owner = DirectoryIdentity(self._fs, self.directory, was_clean=self.was_clean)
         checkpoints = load_checkpoints(self._fs, self._path(CHECKPOINT_FILE))
         self._checkpointed = set(checkpoints)
         if self.was_clean:
@@ -150,7 +188,9 @@ class LogStore:
                     self._doomed.append(self._path(name))
                 continue
             config = config_of(partition[0])
-            if config is None:
+            topic_id = topic_id_of(partition[0])
+            found_id = read_topic_id(self._fs, self._path(name))
+            if config is None or (topic_id is not None and found_id not in (None, topic_id)):
                 self.strays.append(name)
                 continue
             log = PartitionLog.open(
@@ -163,11 +203,43 @@ class LogStore:
                 limits=self._limits,
                 files=self._files,
             )
+            log.topic_id = found_id
+            if topic_id is not None and found_id is None:
+                log.note_topic_id(topic_id)
             self._add(partition, log)
 
     def _add(self, partition: TopicPartition, log: PartitionLog) -> None:
         self.logs[partition] = log
         log.on_checkpoint_outdated = lambda _: self._write_checkpoint()
+        log.on_failure = lambda failed: self._owner.log_failed(failed.directory)
+
+    # -- whose it is -----------------------------------------------------------------------------------------
+
+    @property
+    def identity(self) -> Identity | None:
+        """What the directory says about itself; None until it is claimed for the first time."""
+        return self._owner.known
+
+    @property
+    def directory_id(self) -> str:
+        """Of its own, for as long as the directory exists; "" until it is claimed for the first time."""
+        return self._owner.known.directory_id if self._owner.known is not None else ""
+
+    @property
+    def lost_bytes_possible(self) -> bool:
+        """Whether records that were acknowledged by this broker may be missing; so it is in a new directory, too."""
+        return self._owner.loss_possible
+
+    def claim(self, cluster_id: str, broker_id: int) -> Identity:
+        """Take the directory for this broker, for good. DataDirectoryOfAnother when it belongs to another."""
+        return self._owner.claim(cluster_id, broker_id, self._clock.now_ms())
+
+    def losses_settled(self) -> None:
+        """The cluster counts on nothing that may have been lost here: forget `lost_bytes_possible`, for good.
+
+        Until this is called every start says so again, so that a broker that dies on its way cannot forget it.
+        """
+        self._owner.losses_settled()
 
     # -- partitions ------------------------------------------------------------------------------------------
 
@@ -180,18 +252,27 @@ class LogStore:
     def __len__(self) -> int:
         return len(self.logs)
 
-    def create(self, topic: str, partition: int, config: TopicConfig) -> PartitionLog:
+    def create(
+        self, topic: str, partition: int, config: TopicConfig, topic_id: bytes | None = None
+    ) -> PartitionLog:
         """A new, empty log. OSError when the disk refuses."""
         assert (topic, partition) not in self.logs
         name = names.partition_directory(topic, partition)
         if name in self.strays:
-            self._set_aside(name)
+            self.strays.remove(name)
+            self._put_aside(name)
         if name in self._outdated:
             # The checkpoint on disk speaks of an earlier partition of this name. After a crash it would be
             # taken for this one, which would then seem to have lost its records.
             self._write_checkpoint()
         log = PartitionLog.create(
-            self._fs, self._clock, self._path(name), config, limits=self._limits, files=self._files
+            self._fs,
+            self._clock,
+            self._path(name),
+            config,
+            limits=self._limits,
+            files=self._files,
+            topic_id=topic_id,
         )
         self._add((topic, partition), log)
         return log
@@ -205,14 +286,20 @@ class LogStore:
             self._outdated.add(name)
         self._doom(name)
 
-    def _set_aside(self, name: str) -> None:
-        """Make way for a new partition without deleting one that somebody may miss: metadata can be lost too."""
-        self.strays.remove(name)
+    def set_aside(self, topic: str, partition: int) -> str:
+        """Make way for a new log where this one cannot be used; returns the directory that has its files now."""
+        log = self.logs.pop((topic, partition))
+        log.abandon()
+        return self._put_aside(names.partition_directory(topic, partition))
+
+    def _put_aside(self, name: str) -> str:
+        """Rename a directory rather than delete it: somebody may miss it. Metadata can be lost, too."""
         if name in self._checkpointed:
             self._outdated.add(name)
         aside = self._free_name(names.STRAY)
         self._fs.rename(self._path(name), aside)
-        _log.warning("set a directory aside that belongs to no topic", directory=name, now=aside)
+        _log.warning("set a directory aside", directory=name, now=aside)
+        return aside
 
     def _doom(self, name: str) -> None:
         doomed = self._free_name(names.DELETED)
@@ -245,7 +332,8 @@ class LogStore:
             for (topic, partition), log in self.logs.items()
         }
         self._checkpointed = set(checkpoints)
-        return CheckpointTask(self._fs, self._path(CHECKPOINT_FILE), encode_checkpoints(checkpoints), files)
+        content = encode_checkpoints(checkpoints)
+        return CheckpointTask(self._fs, self._path(CHECKPOINT_FILE), content, files, self._checkpoint_order)
 
     def _write_checkpoint(self) -> None:
         self.begin_checkpoint().run()

@@ -52,8 +52,10 @@ class TruncatingLog(AppendLog):
         self._doomed = DoomedFiles(fs)
         self._compaction_running: CompactionTask | None = None
         self._cleaned_offset = 0
-        # The high watermark that the last checkpoint knew; -1 when there is none.
-        self.saved_high_watermark = -1
+        # The topic that the directory was made for; None when it does not say.
+        self.topic_id: bytes | None = None
+        # The high watermark that the last checkpoint knew; the log's start when it knew none.
+        self.saved_high_watermark = 0
         # Offsets may be missing: what once was compacted has gaps for good.
         self._gaps = False
         # No checkpoint that may be on disk speaks of batches from here on.
@@ -70,6 +72,7 @@ class TruncatingLog(AppendLog):
         if offset > self.start_offset:
             self.start_offset = offset
             self._epochs.truncate_from_start(offset)
+            self.saved_high_watermark = max(self.saved_high_watermark, offset)
             if self._high_watermark is not None and self._high_watermark < offset:
                 self._high_watermark = offset
 
@@ -216,7 +219,7 @@ class TruncatingLog(AppendLog):
         self._take_back_promise(start_offset, start_offset)
         self._stop_tasks(-1)
         now_ms = self._clock.now_ms()
-        unsynced_directories = self._unflushed.directories
+        before = self._unflushed
         try:
             for segment in reversed(self._segments.items):
                 self._delete_segment(segment, now_ms)
@@ -227,9 +230,10 @@ class TruncatingLog(AppendLog):
             self._fs.sync_directory(self.directory)
         except OSError as error:
             raise self._fail(error) from error
-        self._unflushed.directories = unsynced_directories
+        self._unflushed.directories = before.directories
+        self._unflushed.paths = before.paths
         self._cleaned_offset = 0
-        self.saved_high_watermark = min(self.saved_high_watermark, offset)
+        self.saved_high_watermark = offset
         if self._high_watermark is not None:
             self._high_watermark = offset
 

@@ -118,6 +118,7 @@ class FaultyFileSystem:
         self._directories = {"/", ""}
         self._locks: set[str] = set()
         self._faults: list[_Fault] = []
+        self._boots = 1
         # How much all files together may hold, or None.
         self.space_bytes: int | None = None
         self.now_ms = 0
@@ -158,6 +159,7 @@ class FaultyFileSystem:
         self._faults.clear()
         if not power_cut:
             return
+        self._boots += 1
         generator = random.Random(seed)
         if lose_names:
             self._live = dict(self._durable)
@@ -317,3 +319,6 @@ class FaultyFileSystem:
             raise BlockingIOError(errno.EWOULDBLOCK, os.strerror(errno.EWOULDBLOCK), path)
         self._locks.add(path)
         return FaultyLock(self, path)
+
+    def boot_id(self) -> str:
+        return f"boot-{self._boots}"
