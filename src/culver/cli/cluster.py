@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from culver.cli import health
-from culver.cli.cluster_moves import balance, drain, reassign, topic_plan
+from culver.cli.cluster_moves import balance, drain, reassign, topic_plan, unthrottle
 from culver.cli.failure import ExitCode, Failure
 from culver.cli.health import Trouble
 from culver.cli.output import note, print_json, print_table
@@ -29,6 +29,7 @@ def cluster() -> None:
 cluster.add_command(reassign)
 cluster.add_command(drain)
 cluster.add_command(balance)
+cluster.add_command(unthrottle)
 
 
 @cluster.command()

@@ -322,3 +322,12 @@ def _say_drained(session: Session, wire: Wire, image: ClusterImage, broker: int,
             "is struck off the list" if remove else "it can be stopped" if up else "it is down and not missed"
         )
         print(f"broker {broker} holds nothing any more; {outcome}")
+
+
+@click.command()
+@client_options
+@click.pass_obj
+def unthrottle(session: Session) -> None:
+    """Take the limit of --throttle off all brokers, where a command was killed before it could do so itself."""
+    with connected(session) as wire:
+        moves.unthrottle(wire, wire.image().brokers.values())

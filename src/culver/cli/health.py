@@ -98,7 +98,10 @@ def findings(
         alike: dict[tuple[object, ...], list[SickPartition]] = {}
         for each in sick:
             if each.trouble is trouble:
-                cause = (each.missing, each.image.isr, each.image.elr, each.min_insync)
+                counts = (len(each.image.replicas), len(each.image.isr), each.min_insync)
+                # Who was in sync last matters only where nobody leads.
+                last = frozenset((*each.image.isr, *each.image.elr)) if trouble is Trouble.OFFLINE else None
+                cause = (frozenset(each.missing), counts, last)
                 alike.setdefault(cause, []).append(each)
         found += [explain(image, group, behind) for group in alike.values()]
     return found + list(_dead_brokers(image))

@@ -6,14 +6,14 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 from culver.cli.failure import ExitCode, Failure
 from culver.cli.output import duration, note
 from culver.cli.wire import Stored, Wire
 from culver.core import reassignment
-from culver.core.image import ClusterImage, PartitionImage
+from culver.core.image import BrokerInfo, ClusterImage, PartitionImage
 from culver.core.placement import PartitionKey
 from culver.errors import ErrorCode, KafkaError
 from culver.wire_client import Unreachable
@@ -79,7 +79,7 @@ def carry_out(
         return
     new = added(image, plan)
     receivers = {broker for brokers in new.values() for broker in brokers}
-    with _throttled(wire, receivers, throttle_bytes):
+    with _throttled(wire, image, receivers, throttle_bytes):
         refused = wire.reassign(plan)
         under_way = {key: new[key] for key in plan if key not in refused}
         if wait:
@@ -92,12 +92,10 @@ def carry_out(
                     "`culver cluster reassign --cancel` calls them off"
                 )
                 raise
-            _prefer_leaders(wire, under_way)
-            note(
-                f"{why}: {_partitions(len(under_way))} moved in {duration(time.monotonic() - begun_s)}"
-                if under_way
-                else f"{why}: nothing was moved"
-            )
+            if under_way:
+                _prefer_leaders(wire, under_way)
+                took = duration(time.monotonic() - begun_s)
+                note(f"{why}: {_partitions(len(under_way))} moved in {took}")
         elif under_way:
             note(f"{why}: {_partitions(len(under_way))} under way; `culver cluster status` shows how it goes")
     if refused:
@@ -114,22 +112,32 @@ def _refusal(refused: Mapping[PartitionKey, KafkaError]) -> Failure:
 
 def _prefer_leaders(wire: Wire, moved: Mapping[PartitionKey, object]) -> None:
     """The first of the new replicas leads. One that cannot yet will be put in place by the controller."""
-    if moved:
-        wire.elect_leaders(list(moved))
+    wire.elect_leaders(list(moved))
 
 
 @contextlib.contextmanager
-def _throttled(wire: Wire, brokers: set[int], rate_bytes: int | None) -> Iterator[None]:
-    """Limit how fast these brokers copy; afterwards, whatever happens, what was set before holds again."""
-    if rate_bytes is None or not brokers:
+def _throttled(
+    wire: Wire, image: ClusterImage, receivers: set[int], rate_bytes: int | None
+) -> Iterator[None]:
+    """Limit how fast these brokers copy; the limit is taken off afterwards, whatever happens."""
+    if rate_bytes is None or not receivers:
         yield
         return
-    before = wire.throttles(brokers)
+    brokers = [broker for id, broker in sorted(image.brokers.items()) if id in receivers]
     try:
-        wire.set_throttles(dict.fromkeys(brokers, str(rate_bytes)))
+        wire.set_throttle(brokers, rate_bytes)
         yield
     finally:
-        wire.set_throttles({broker: before.get(broker) for broker in brokers})
+        unthrottle(wire, brokers)
+
+
+def unthrottle(wire: Wire, brokers: Iterable[BrokerInfo]) -> None:
+    """Take the limit off."""
+    for broker in wire.set_throttle(brokers, None):
+        note(
+            f"broker {broker} did not answer and goes on copying slowly; "
+            "`culver cluster unthrottle` ends that when it is back"
+        )
 
 
 # --- watching ---

@@ -6,7 +6,7 @@ import contextlib
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from culver.cli.failure import ExitCode, Failure
 from culver.cli.session import Session
@@ -24,17 +24,20 @@ from culver.protocol.messages import (
 from culver.protocol.messages import describe_topic_partitions as describe_topics
 from culver.protocol.messages import incremental_alter_configs as alter_configs
 from culver.protocol.messages import list_partition_reassignments as list_moves
+from culver.protocol.schema import Message
 from culver.wire_client import Unreachable, WireClient
 
 THROTTLE = "follower.replication.throttled.rate"
 _TOPIC, _BROKER = 2, 4
 _SET, _DELETE = 0, 1
-_DYNAMIC_BROKER_SOURCE = 2
 _PREFERRED, _UNCLEAN = 0, 1
 _HINTS = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "`culver topic list` shows the topics there are",
     ErrorCode.INVALID_REPLICA_ASSIGNMENT: "`culver cluster status` shows the brokers there are",
 }
+
+
+Response = TypeVar("Response", bound=Message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,34 +160,27 @@ class Wire:
         }
 
     def min_insync_replicas(self, topics: Iterable[str]) -> dict[str, int]:
-        name = "min.insync.replicas"
-        answer = self._describe_configs(_TOPIC, topics, name)
-        return {each.resource_name: int(each.configs[0].value or 1) for each in answer if each.configs}
-
-    def _describe_configs(
-        self, kind: int, resources: Iterable[str], setting: str
-    ) -> list[describe_configs.DescribeConfigsResult]:
         asked = [
             describe_configs.DescribeConfigsResource(
-                resource_type=kind, resource_name=name, configuration_keys=[setting]
+                resource_type=_TOPIC, resource_name=name, configuration_keys=["min.insync.replicas"]
             )
-            for name in resources
+            for name in topics
         ]
         if not asked:
-            return []
+            return {}
         request = describe_configs.DescribeConfigsRequest(resources=asked)
-        return self._client.ask(request, describe_configs.DescribeConfigsResponse).results
+        answer = self._client.ask(request, describe_configs.DescribeConfigsResponse)
+        return {
+            each.resource_name: int(each.configs[0].value or 1) for each in answer.results if each.configs
+        }
 
     def stored(self, brokers: Iterable[BrokerInfo]) -> Stored:
         """What lies on the brokers' disks. Each answers for itself alone; one that does not is left out."""
         found: Stored = {}
         request = describe_log_dirs.DescribeLogDirsRequest(topics=None)
         for broker in brokers:
-            with (
-                contextlib.suppress(Unreachable),
-                WireClient(f"{broker.host}:{broker.port}", self._timeout_s) as client,
-            ):
-                answer = client.ask_once(request, describe_log_dirs.DescribeLogDirsResponse)
+            with contextlib.suppress(Unreachable):
+                answer = self._ask_broker(broker, request, describe_log_dirs.DescribeLogDirsResponse)
                 found[broker.id] = {
                     (topic.name, each.partition_index): StoredReplica(each.partition_size, each.offset_lag)
                     for directory in answer.results
@@ -255,36 +251,35 @@ class Wire:
         answer = self._client.ask(request, unregister_broker.UnregisterBrokerResponse)
         _check(answer.error_code, answer.error_message)
 
-    def throttles(self, brokers: Iterable[int]) -> dict[int, str | None]:
-        """The copying rate that was set on each of the brokers by hand, None where none was."""
-        answer = self._describe_configs(_BROKER, map(str, brokers), THROTTLE)
-        return {
-            int(each.resource_name): next(
-                (one.value for one in each.configs if one.config_source == _DYNAMIC_BROKER_SOURCE), None
-            )
-            for each in answer
-        }
+    def set_throttle(self, brokers: Iterable[BrokerInfo], rate_bytes: int | None) -> list[int]:
+        """Limit how fast brokers copy what they are not in sync with; None takes the limit off.
 
-    def set_throttles(self, rates: Mapping[int, str | None]) -> None:
-        """Limit how fast brokers copy what they are not in sync with; None takes the limit off."""
-        request = alter_configs.IncrementalAlterConfigsRequest(
-            resources=[
-                alter_configs.AlterConfigsResource(
-                    resource_type=_BROKER,
-                    resource_name=str(broker),
-                    configs=[
-                        alter_configs.AlterableConfig(
-                            name=THROTTLE, config_operation=_DELETE if rate is None else _SET, value=rate
-                        )
-                    ],
-                )
-                for broker, rate in sorted(rates.items())
-            ],
-            validate_only=False,
-        )
-        answer = self._client.ask(request, alter_configs.IncrementalAlterConfigsResponse)
-        for each in answer.responses:
-            _check(each.error_code, each.error_message)
+        A broker's settings are its own business, so each is asked; those that do not answer are returned.
+        """
+        silent = []
+        for broker in brokers:
+            setting = alter_configs.AlterableConfig(
+                name=THROTTLE,
+                config_operation=_DELETE if rate_bytes is None else _SET,
+                value=None if rate_bytes is None else str(rate_bytes),
+            )
+            resource = alter_configs.AlterConfigsResource(
+                resource_type=_BROKER, resource_name=str(broker.id), configs=[setting]
+            )
+            request = alter_configs.IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
+            try:
+                answer = self._ask_broker(broker, request, alter_configs.IncrementalAlterConfigsResponse)
+            except Unreachable:
+                silent.append(broker.id)
+            else:
+                for each in answer.responses:
+                    _check(each.error_code, each.error_message)
+        return silent
+
+    def _ask_broker(self, broker: BrokerInfo, request: Message, response: type[Response]) -> Response:
+        """Ask one broker in particular."""
+        with WireClient(f"{broker.host}:{broker.port}", self._timeout_s) as client:
+            return client.ask_once(request, response)
 
     @property
     def _timeout_ms(self) -> int:
