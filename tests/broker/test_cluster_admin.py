@@ -61,6 +61,13 @@ def cluster() -> Iterator[Cluster]:
         yield cluster
 
 
+@pytest.fixture
+def changing_cluster() -> Iterator[Cluster]:
+    """For a test that stops brokers, or adds some."""
+    with Cluster(brokers=3, config={"auto.leader.rebalance.enable": False}) as cluster:
+        yield cluster
+
+
 def ask(cluster: Cluster, broker_id: int, request: Message, response: type[M]) -> M:
     with WireClient(cluster.broker(broker_id).bootstrap_servers) as client:
         return client.ask_once(request, response)
@@ -172,7 +179,8 @@ def test_a_partition_moves_to_other_brokers_with_all_it_holds(cluster: Cluster) 
     assert end_offset(cluster, "moved", 1) == (-1, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
-def test_the_preferred_leader_leads_again_when_asked_for(cluster: Cluster) -> None:
+def test_the_preferred_leader_leads_again_when_asked_for(changing_cluster: Cluster) -> None:
+    cluster = changing_cluster
     make(cluster, "preferred", (2, 3))
     cluster.wait_until_in_sync("preferred")
     assert elect(cluster, "preferred", 0) is ErrorCode.ELECTION_NOT_NEEDED
@@ -186,7 +194,8 @@ def test_the_preferred_leader_leads_again_when_asked_for(cluster: Cluster) -> No
     assert cluster.leader("preferred") == 2
 
 
-def test_a_broker_that_is_drained_and_gone_is_removed(cluster: Cluster) -> None:
+def test_a_broker_that_is_drained_and_gone_is_removed(changing_cluster: Cluster) -> None:
+    cluster = changing_cluster
     number = cluster.add_broker().broker_id
     make(cluster, "drained", (number,))
     assert produce(cluster, "drained", 5) is ErrorCode.NONE
