@@ -142,6 +142,9 @@ class Membership:
             if await self._make(changes):
                 break
             await self.pause(_POLL_MS)
+        if lost_bytes:
+            # Otherwise every later start, however clean the stop before it, would give up its claims again.
+            self._node.logs.losses_settled()
         self._replace_corrupt_logs()
 
     def _may_lack(self, topic: TopicImage, image: PartitionImage, lost_bytes: bool) -> bool:
