@@ -9,6 +9,7 @@ from asyncio import events
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context, copy_context
+from math import ceil
 from typing import Any, TypeVar
 
 from culver.testing.simulation.trace import Trace
@@ -245,13 +246,13 @@ class ProcessLoop(asyncio.AbstractEventLoop):
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> Event:
-        when_us = self._world.now_us + max(0, round(delay * 1e6))
+        when_us = self._world.now_us + max(0, ceil(delay * 1e6))
         return self._world.at(when_us, self._process, callback, *args, context=context)
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> Event:
-        when_us = max(self._world.now_us, round(when * 1e6))
+        when_us = max(self._world.now_us, ceil(when * 1e6))
         return self._world.at(when_us, self._process, callback, *args, context=context)
 
     def create_future(self) -> asyncio.Future[Any]:

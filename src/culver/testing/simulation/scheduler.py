@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from math import ceil
 from typing import Any, TypeVar
 
 from culver.testing.simulation.loop import Event, Process, World
@@ -52,7 +53,8 @@ class SimulatedScheduler:
         self._process.soon(callback)
 
     def call_later(self, delay_ms: float, callback: Callable[[], object]) -> Event:
-        return self._process.later(max(0, round(delay_ms * 1000)), callback)
+        # Never early: who finds that it is not quite time yet would set another timer at the same moment, for ever.
+        return self._process.later(max(0, ceil(delay_ms * 1000)), callback)
 
     def run_blocking(
         self,
