@@ -65,6 +65,7 @@ class Broker:
         self._process: subprocess.Popen[bytes] | None = None
         self._lifeline: Lifeline | None = None
         self._suspended = False
+        self._told_to_stop = False
         self._workspace: Path | None = None
         self._bootstrap_servers: str | None = None
 
@@ -171,7 +172,9 @@ class Broker:
 
     def begin_to_stop(self) -> None:
         """Ask the broker to end and do not wait for it: `stop()` does. So several stop side by side."""
-        if self._process is not None:
+        if self._process is not None and not self._told_to_stop:
+            # Told a second time, when it has stopped listening to signals, it would not end cleanly.
+            self._told_to_stop = True
             self._process.send_signal(signal.SIGTERM)
             self.resume()
 
@@ -292,6 +295,7 @@ class Broker:
                 self._process.stdout.close()
             self._process = None
         self._suspended = False
+        self._told_to_stop = False
         if self._lifeline is not None:
             self._lifeline.cut()
             self._lifeline = None
