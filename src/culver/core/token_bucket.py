@@ -25,8 +25,8 @@ class TokenBucket:
             level += (now_ms - self._looked_at_ms) * bytes_per_second / 1000.0
         self._level_bytes = level = min(level, float(bytes_per_second))
         self._looked_at_ms = now_ms
-        # A byte at least, or a wait that was cut to whole milliseconds would be asked for again and again.
-        return 0.0 if level >= 1.0 else (1.0 - level) * 1000.0 / bytes_per_second
+        # A millisecond at least: shorter waits are lost in the clock, and would be asked for again and again.
+        return 0.0 if level >= 1.0 else max((1.0 - level) * 1000.0 / bytes_per_second, 1.0)
 
     def take(self, size_bytes: int) -> None:
         """So many bytes have been sent or received."""
