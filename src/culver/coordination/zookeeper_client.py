@@ -23,6 +23,7 @@ from kazoo.retry import KazooRetry
 
 from culver.clock import Clock
 from culver.coordination.store import StoreError
+from culver.coordination.zookeeper_transport import Bell, BufferedSocket, wait
 from culver.scheduler import Scheduler
 
 # What came of a request: its result, or why there is none.
@@ -110,7 +111,7 @@ class Inbox:
 
 
 class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
-    """Puts into the inbox what kazoo would run on two more threads."""
+    """Puts into the inbox what kazoo would run on two more threads, and makes its sockets cheap."""
 
     running = True
 
@@ -124,6 +125,19 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
 
     def dispatch_callback(self, callback: Any) -> None:
         self.completion_queue.put(partial(callback.func, *callback.args))
+
+    def create_connection(self, *arguments: Any, **options: Any) -> BufferedSocket:
+        return BufferedSocket(super().create_connection(*arguments, **options))
+
+    def create_socket_pair(self) -> tuple[Bell, Bell]:
+        bell = Bell()
+        return bell, bell
+
+    def select(
+        self, reading: list[Any], writing: list[Any], _other: list[Any], timeout_s: float | None = None
+    ) -> tuple[list[Any], list[Any], list[Any]]:
+        readable, writable = wait(reading, writing, timeout_s)
+        return readable, writable, []
 
 
 class ZooKeeperClient:
@@ -170,9 +184,10 @@ class ZooKeeperClient:
     def _look_inside(self, connection: Any) -> None:
         """Two things that kazoo keeps to itself: the timeout that was granted, and its own pings.
 
-        kazoo pings the server when nothing else was sent, on its own thread, for as long as the process exists. A
-        broker whose thread hangs would keep its session, and its partitions, for ever; so without a sign of life
-        from there, no ping goes out.
+        kazoo pings a server on its own thread for as long as the process exists. A broker whose thread hangs would
+        keep its session, and its partitions, for ever; so without a sign of life from there, no ping goes out. And
+        it takes a connection for dead when a ping is not answered within a time that may be a sixth of the timeout;
+        so none goes out before there is reason for doubt. The store renews the session in any case.
         """
         try:
             invoke, send_ping = connection._invoke, connection._send_ping
@@ -188,7 +203,9 @@ class ZooKeeperClient:
             return answer
 
         def ping_while_alive(timeout: float) -> None:
-            if self._clock.monotonic_ms() - self._broker_heard_ms < self.session_timeout_ms / 3:
+            doubtful_ms = self.session_timeout_ms / 3
+            alive = self._clock.monotonic_ms() - self._broker_heard_ms < doubtful_ms
+            if alive and connection._socket.silent_ms > doubtful_ms:
                 send_ping(timeout)
 
         connection._invoke = invoke_and_note
