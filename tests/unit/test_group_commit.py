@@ -71,8 +71,9 @@ class World:
         self.log = Log()
         self.clock_ms = 0.0
         self.threads = Threads()
-        self.partition = Partition("t", 0, 0, self.log)  # type: ignore[arg-type]
-        self.commit = GroupCommit(self.threads, lambda: self.clock_ms)  # type: ignore[arg-type]
+        self.partition = Partition("t", 0, bytes(16), self.log)  # type: ignore[arg-type]
+        self.failed: list[Partition] = []
+        self.commit = GroupCommit(self.threads, lambda: self.clock_ms, self.failed.append)  # type: ignore[arg-type]
         self.told: list[tuple[str, BaseException | None]] = []
 
     def append(self, name: str) -> None:
