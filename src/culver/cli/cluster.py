@@ -10,7 +10,7 @@ from culver.cli import health
 from culver.cli.cluster_moves import balance, drain, reassign, topic_plan, unthrottle
 from culver.cli.failure import ExitCode, Failure
 from culver.cli.health import Trouble
-from culver.cli.output import note, print_json, print_table
+from culver.cli.output import counted, note, print_json, print_table, size
 from culver.cli.session import Session, client_options
 from culver.cli.wire import connected
 from culver.core import reassignment
@@ -98,13 +98,15 @@ def _print_status(
     count = sum(len(topic.partitions) for topic in image.topics.values())
     print(
         f"cluster {image.cluster_id}: {len(image.brokers)} of {len(image.registrations)} brokers up, "
-        f"{count} partitions in {len(image.topics)} topics"
+        f"{counted(count, 'partition')} in {counted(len(image.topics), 'topic')}"
     )
     print()
-    for row in brokers:
-        row["role"] = "controller" if row["controller"] else None
+    shown = [
+        row | {"role": "controller" if row["controller"] else None, "size": size(row["bytes"])}
+        for row in brokers
+    ]
     print_table(
-        ["broker", "address", "rack", "state", "role", "leaders", "replicas", "out_of_sync", "bytes"], brokers
+        ["broker", "address", "rack", "state", "role", "leaders", "replicas", "out_of_sync", "size"], shown
     )
     print()
     if troubled:
@@ -115,6 +117,14 @@ def _print_status(
         note("`culver cluster why-unhealthy` says why, and what to do")
     else:
         print("every partition has its leader and all its replicas in sync")
+    astray = sum(
+        partition.leader in image.brokers and partition.leader != reassignment.target(partition)[0]
+        for _, partition in health.partitions(image)
+    )
+    if astray:
+        note(
+            f"not led by its first replica: {counted(astray, 'partition')}; `culver cluster elect-leaders` helps"
+        )
     if moving:
         print()
         print_table(
@@ -138,7 +148,7 @@ def why_unhealthy(session: Session) -> int:
     if session.json:
         print_json([finding.as_json() for finding in found])
     elif not found:
-        print(f"healthy: {len(image.brokers)} brokers, every partition led and fully in sync")
+        print(f"healthy: {counted(len(image.brokers), 'broker')}, every partition led and fully in sync")
     for number, finding in enumerate([] if session.json else found, start=1):
         print(f"{number}. {finding.what}.")
         print(f"   {finding.advice}.")
@@ -183,7 +193,7 @@ def elect_leaders(
     if session.json:
         print_json([{"topic": name, "partition": index} for name, index in elected])
     else:
-        print(f"{len(elected)} leaderships handed over" if len(elected) != 1 else "1 leadership handed over")
+        print(f"{counted(len(elected), 'leadership')} handed over")
     if refused:
         (name, index), code = sorted(refused.items())[0]
         raise Failure(f"{len(refused)} could not be: {name}-{index}: {code.text}")

@@ -9,7 +9,7 @@ import click
 
 from culver.cli import health, moves
 from culver.cli.failure import ExitCode, Failure
-from culver.cli.output import note, print_json, print_table
+from culver.cli.output import counted, note, print_json, print_table, size
 from culver.cli.session import Command, Session, client_options
 from culver.cli.wire import Wire, connected
 from culver.core import placement, reassignment
@@ -183,12 +183,8 @@ def _cancel(
     if session.json:
         print_json([{"topic": topic, "partition": index} for topic, index in sorted(chosen - refused.keys())])
     else:
-        called_off = len(chosen) - len(refused)
-        print(
-            f"{called_off} {'move' if called_off == 1 else 'moves'} called off"
-            if chosen
-            else "nothing is moving"
-        )
+        called_off = counted(len(chosen) - len(refused), "move")
+        print(f"{called_off} called off" if chosen else "nothing is moving")
     if refused:
         raise Failure("; ".join(error.message for error in refused.values()))
 
@@ -208,7 +204,8 @@ def _move(
     if session.json:
         print_json(rows)
     elif rows:
-        print_table(["topic", "partition", "replicas", "new_replicas", "bytes_copied"], rows)
+        shown = [row | {"copied": size(row["bytes_copied"])} for row in rows]
+        print_table(["topic", "partition", "replicas", "new_replicas", "copied"], shown)
     if dry_run:
         note("nothing was moved (--dry-run)")
     else:
@@ -234,14 +231,15 @@ def balance(session: Session, throttle_bytes: int | None, no_wait: bool, dry_run
             _move(session, wire, image, plan, throttle_bytes, no_wait, dry_run, "balance")
         elif session.json:
             print_json([])
-        if not plan:
-            elected = {} if dry_run else wire.elect_leaders(None)
-            handed = sum(code == ErrorCode.NONE for code in elected.values())
-            note(
-                f"replicas are even already; {handed} leaderships handed over"
-                if handed
-                else "replicas and leaders are even already"
-            )
+        if dry_run or (plan and no_wait):
+            return
+        # Of partitions that stay where they are, too: their leaders may have moved away when a broker was down.
+        elected = wire.elect_leaders(None)
+        handed = sum(code == ErrorCode.NONE for code in elected.values())
+        if handed:
+            note(f"balance: {counted(handed, 'leadership')} handed over")
+        elif not plan:
+            note("balance: replicas and leaders are even already")
 
 
 @click.command()
@@ -306,7 +304,7 @@ def _say_drained(session: Session, wire: Wire, image: ClusterImage, broker: int,
     held = [key for key, partition in health.partitions(image) if broker in partition.replicas]
     if held:
         raise Failure(
-            f"broker {broker} still holds {len(held)} replicas, such as {held[0][0]}-{held[0][1]}",
+            f"broker {broker} still holds {counted(len(held), 'replica')}, such as {held[0][0]}-{held[0][1]}",
             "topics are being created on it faster than they are moved away; run the command again",
         )
     up = broker in image.brokers

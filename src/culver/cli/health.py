@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from culver.cli.output import counted
 from culver.core import reassignment
 from culver.core.image import NO_LEADER, BrokerInfo, ClusterImage, PartitionImage
 from culver.core.placement import PartitionKey
@@ -186,7 +187,7 @@ def _dead_brokers(image: ClusterImage) -> Iterator[Finding]:
         held = tuple(key for key, partition in partitions(image) if broker.id in partition.replicas)
         where = f"{broker.host}:{broker.port}" + (f", rack {broker.rack}" if broker.rack else "")
         if held:
-            what = f"broker {broker.id} ({where}) is down; it holds {_count(len(held), 'replica')}"
+            what = f"broker {broker.id} ({where}) is down; it holds {counted(len(held), 'replica')}"
             advice = "start it again"
         else:
             what = f"broker {broker.id} ({where}) is down; it holds nothing"
@@ -271,7 +272,3 @@ def _only(ids: Sequence[int]) -> str:
 
 def _its(ids: Sequence[int]) -> str:
     return "its" if len(ids) == 1 else "their"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

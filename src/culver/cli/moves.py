@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 from culver.cli.failure import ExitCode, Failure
-from culver.cli.output import duration, note
+from culver.cli.output import counted, duration, note
 from culver.cli.wire import Stored, Wire
 from culver.core import reassignment
 from culver.core.image import BrokerInfo, ClusterImage, PartitionImage
@@ -95,9 +95,11 @@ def carry_out(
             if under_way:
                 _prefer_leaders(wire, under_way)
                 took = duration(time.monotonic() - begun_s)
-                note(f"{why}: {_partitions(len(under_way))} moved in {took}")
+                note(f"{why}: {counted(len(under_way), 'partition')} moved in {took}")
         elif under_way:
-            note(f"{why}: {_partitions(len(under_way))} under way; `culver cluster status` shows how it goes")
+            note(
+                f"{why}: {counted(len(under_way), 'partition')} under way; `culver cluster status` shows how it goes"
+            )
     if refused:
         raise _refusal(refused)
 
@@ -240,7 +242,3 @@ def _progress(description: str, partitions: int) -> Iterator[Report]:
             bar.update(task, completed=copied_bytes, total=max(1, total_bytes), description=text)
 
         yield report
-
-
-def _partitions(number: int) -> str:
-    return "1 partition" if number == 1 else f"{number} partitions"

@@ -104,3 +104,20 @@ def duration(seconds: float | None) -> str | None:
         if whole >= size:
             return f"{whole // size}{unit} {whole % size // smaller_size}{smaller_unit}"
     raise AssertionError("60 seconds are at least a minute")
+
+
+def size(count_bytes: int | None) -> str | None:
+    """A number of bytes for people: 512 B, 3.2 KiB, 193 MiB."""
+    if count_bytes is None:
+        return None
+    amount = float(count_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if amount < 1024 or unit == "TiB":
+            return f"{amount:.0f} {unit}" if amount >= 100 or unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1024
+    raise AssertionError("the last unit takes everything")
+
+
+def counted(number: int, noun: str) -> str:
+    """1 partition, 2 partitions."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
