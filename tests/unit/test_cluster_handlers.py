@@ -253,10 +253,14 @@ def test_the_internal_topic_has_three_replicas_if_there_are_as_many_brokers(
     registered: int, replicas: int
 ) -> None:
     node = ClusterNode(registered=registered, alive=range(1, registered + 1))
-    ((leader, error),) = coordinators(node, "g")
-    assert error is ErrorCode.NONE
+    groups = [f"group{number}" for number in range(10)]
+    # Other brokers may not have heard of the new topic yet.
+    for leader, error in coordinators(node, *groups):
+        assert (leader, error) in ((1, ErrorCode.NONE), (-1, ErrorCode.COORDINATOR_NOT_AVAILABLE))
     topic = node.image.topics[GROUP_OFFSETS_TOPIC]
-    assert leader == topic.partitions[partition_for_group("g", 50)].leader
+    assert coordinators(node, *groups) == [
+        (topic.partitions[partition_for_group(group, 50)].leader, ErrorCode.NONE) for group in groups
+    ]
     assert {len(partition.replicas) for partition in topic.partitions} == {replicas}
     assert {partition.leader for partition in topic.partitions} == set(range(1, registered + 1))
     assert topic.config["cleanup.policy"] == "compact"

@@ -202,6 +202,11 @@ def test_groups_are_read_back_from_the_log(world: World) -> None:
     assert world.fetch("g", 1) == 6
 
 
+def test_an_empty_log_has_nothing_to_wait_for(world: World) -> None:
+    world.groups.became_leader(world.partition)
+    assert world.fetch("g") == -1
+
+
 def test_a_long_log_is_read_in_small_steps(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_loading, "_STEP_BYTES", 1000)
     for number in range(100):
@@ -274,6 +279,7 @@ def test_nobody_is_told_what_may_yet_be_lost(world: World) -> None:
 
 
 def test_with_too_few_replicas_it_is_asked_for_again(world: World) -> None:
+    world.write("h", 0, 5)
     world.replication.at_once = False
     world.groups.became_leader(world.partition)
     world.scheduler.run()
@@ -297,6 +303,7 @@ def test_a_load_that_is_overtaken_stops(world: World, monkeypatch: pytest.Monkey
 
 
 def test_a_load_that_waits_for_its_commit_is_overtaken(world: World) -> None:
+    world.write("h", 0, 5)
     world.replication.at_once = False
     world.groups.became_leader(world.partition)
     world.scheduler.run()

@@ -66,8 +66,17 @@ class GroupLoader:
 
     def begin(self, partition: Partition) -> None:
         assert partition.index not in self._loads
-        load = self._loads[partition.index] = Load(partition)
+        load = Load(partition)
+        if load.offset == load.end_offset:
+            # Nothing to read, nothing that could be lost: a new topic's first client need not wait, and cannot always.
+            self._loaded(load)
+            return
+        self._loads[partition.index] = load
         self._go_on(load)
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._loads)
 
     def stop(self, index: int) -> None:
         """Another broker leads the partition now."""

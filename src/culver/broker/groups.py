@@ -196,6 +196,11 @@ class Groups:
 
     # -- coming and going -------------------------------------------------------------------------------
 
+    @property
+    def loading(self) -> bool:
+        """Whether groups are still being read back."""
+        return self._loader.busy
+
     def became_leader(self, partition: Partition) -> None:
         """Rebuild the groups of one partition of the internal topic from its records."""
         coordinator = self.coordinator

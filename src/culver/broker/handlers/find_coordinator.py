@@ -35,7 +35,7 @@ def handle(node: Node, exchange: Exchange, request: FindCoordinatorRequest) -> F
             error = None
         if error is not None:
             error = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message)
-        exchange.reply(_response(node, exchange, request, error))
+        exchange.reply(_response(node, exchange, request, error, fresh=True))
 
     node.groups.ensure_topic(made)
     return None
@@ -49,13 +49,18 @@ def _refusal(key_type: int) -> KafkaError:
 
 
 def _response(
-    node: Node, exchange: Exchange, request: FindCoordinatorRequest, error: KafkaError | None
+    node: Node,
+    exchange: Exchange,
+    request: FindCoordinatorRequest,
+    error: KafkaError | None,
+    *,
+    fresh: bool = False,
 ) -> FindCoordinatorResponse:
     if exchange.version >= 4:
         return FindCoordinatorResponse(
-            coordinators=[_find(node, key, error, "") for key in request.coordinator_keys]
+            coordinators=[_find(node, key, error, "", fresh) for key in request.coordinator_keys]
         )
-    found = _find(node, request.key, error, "NONE")
+    found = _find(node, request.key, error, "NONE", fresh)
     return FindCoordinatorResponse(
         error_code=found.error_code,
         error_message=found.error_message,
@@ -65,10 +70,13 @@ def _response(
     )
 
 
-def _find(node: Node, key: str, error: KafkaError | None, all_is_well: str) -> Coordinator:
-    """`all_is_well` is Kafka's text for no error, which depends on the version."""
+def _find(node: Node, key: str, error: KafkaError | None, all_is_well: str, fresh: bool) -> Coordinator:
+    """`all_is_well` is Kafka's text for no error, which depends on the version.
+
+    A topic that is `fresh` has not been heard of by the other brokers: their groups' clients shall ask again.
+    """
     broker = node.groups.coordinator_of(key) if error is None else None
-    if broker is None:
+    if broker is None or (fresh and broker.id != node.broker_id):
         error = error or KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         return Coordinator(
             key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=error.message
