@@ -362,3 +362,43 @@ class ReplicaWorld:
     def close(self) -> None:
         for node in self.nodes.values():
             node.fetchers.close()
+
+
+def content(log: PartitionLog) -> bytes:
+    """The bytes of its only segment with something in it, or of all of them."""
+    fs: Any = log._fs
+    return b"".join(fs.read(segment.path) for segment in log._segments.items)
+
+
+def in_agreement(world: ReplicaWorld, topic: str = "t", index: int = 0) -> bool:
+    logs = [node.partition(topic, index).log for node in world.nodes.values()]
+    return len({(content(log), log.end_offset, log.latest_epoch) for log in logs}) == 1
+
+
+def sent_requests(world: ReplicaWorld) -> int:
+    return sum(len(transport.sent) for transport in world.network.connections)
+
+
+def cuts_of(log: PartitionLog) -> list[int]:
+    """Where a log is cut off from now on."""
+    cuts: list[int] = []
+    original = log.truncate_to
+
+    def truncate_to(offset: int) -> None:
+        cuts.append(offset)
+        original(offset)
+
+    log.truncate_to = truncate_to  # type: ignore[method-assign]
+    return cuts
+
+
+def unplug(world: ReplicaWorld) -> None:
+    world.network.listeners.clear()
+    world.network.cut()
+    world.run()
+
+
+def plug_in(world: ReplicaWorld) -> None:
+    for node in world.nodes.values():
+        node.listen()
+    world.run(3000)
