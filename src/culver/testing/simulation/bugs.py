@@ -160,8 +160,8 @@ def _answer_commits_early() -> list[_Patch]:
     original = Groups._append
 
     def append(self: Groups, effect: Any) -> None:
-        replication = self._node.replication
-        replication.commit = lambda partition, end, timeout_ms, done: done(ErrorCode.NONE)  # type: ignore[method-assign]
+        replication: Any = self._node.replication
+        replication.commit = lambda partition, end, timeout_ms, done: done(ErrorCode.NONE)
         try:
             original(self, effect)
         finally:

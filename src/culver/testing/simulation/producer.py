@@ -42,6 +42,7 @@ class _Batch:
     base_sequence: int
     data: bytes
     answer: asyncio.Future[Any] | None = None
+    done: bool = False
     # Whether some attempt may have been appended.
     uncertain: bool = False
     errors: list[ErrorCode] = field(default_factory=list)
@@ -168,19 +169,26 @@ class Producer:
             await client.leader_is_another(partition)
             return
         for batch in unanswered:
-            if batch.answer is None:
+            if batch.answer is None and not batch.done:
                 batch.answer = connection.begin(self._request(partition, batch), _PRODUCE_VERSION)
         error = await self._answer(unanswered[0])
-        if error in _DONE:
+        if not unanswered[0].done:
+            # What was sent behind it is waited for, then all that is left is sent again, in order.
+            for batch in unanswered[1:]:
+                await self._answer(batch)
+        # Brokers remember the last five batches. So one that is done keeps its place until all before it are.
+        while unanswered and unanswered[0].done:
             del unanswered[0]
+        if error in _DONE:
             return
-        # What was sent behind it is waited for, then all that is left is sent again, in order.
-        for batch in list(unanswered[1:]):
-            if await self._answer(batch) in _DONE:
-                unanswered.remove(batch)
         first = unanswered[0]
         if not self._idempotent and first.uncertain:
             # Sent again it might be there twice: it is left at that.
+            del unanswered[0]
+        elif not self._idempotent and self._client.random.random() < 0.3:
+            # Refused for certain, and not tried again: it must not turn up.
+            for send in first.sends:
+                send.outcome = Outcome.FAILED
             del unanswered[0]
         elif error is not None and error not in _RETRIABLE:
             self._history.complaints.append(f"{self.name} was told {error.name} for {first.sends[0].value!r}")
@@ -196,6 +204,8 @@ class Producer:
 
     async def _answer(self, batch: _Batch) -> ErrorCode | None:
         """How the broker answered; None when it did not."""
+        if batch.done:
+            return ErrorCode.NONE
         assert batch.answer is not None
         try:
             response = await batch.answer
@@ -208,6 +218,7 @@ class Producer:
         error = ErrorCode(answer.error_code)
         batch.errors.append(error)
         if error in _DONE:
+            batch.done = True
             self._begun.add(batch.sends[0].partition)
             for at, send in enumerate(batch.sends):
                 send.outcome = Outcome.OK
