@@ -7,7 +7,7 @@ import os
 import pytest
 
 from culver.errors import ErrorCode, KafkaError
-from culver.testing import BrokerFailed, Cluster, ClusterFailed
+from culver.testing import BrokerFailed, Cluster, ClusterFailed, ZooKeeper
 
 
 def test_a_cluster_is_ready_with_its_topics_and_leaves_nothing_behind() -> None:
@@ -74,3 +74,20 @@ def test_what_cannot_be_is_refused() -> None:
         _ = Cluster().bootstrap_servers
     with pytest.raises(BrokerFailed, match=r"no\.such\.setting"):
         Cluster(config={"no.such.setting": 1}).start()
+
+
+def test_a_cluster_meets_in_zookeeper() -> None:
+    with (
+        ZooKeeper() as zookeeper,
+        Cluster(
+            brokers=2,
+            topics={"orders": 2},
+            config={"culver.session.timeout.ms": 1000},
+            coordination=f"zookeeper://{zookeeper.address}/culver",
+        ) as cluster,
+    ):
+        leader = cluster.leader("orders", 0)
+        cluster.broker(leader).kill()
+        assert cluster.wait_for_leader("orders", 0, other_than=leader) == 3 - leader
+        cluster.broker(leader).start()
+        cluster.wait_until_in_sync("orders")

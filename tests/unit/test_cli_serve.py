@@ -143,3 +143,20 @@ def test_a_configuration_that_cannot_be_used_is_refused_with_the_reason(
     assert code == ExitCode.USAGE
     assert text.startswith("culver: the configuration cannot be used: ")
     assert complaint in text
+
+
+def test_a_data_directory_of_another_broker_is_refused(tmp_path: Path) -> None:
+    with served(tmp_path, "--listen", "127.0.0.1:0") as (process, _):
+        process.terminate()
+        process.wait(TIMEOUT_SECONDS)
+    code, complaint = refused(tmp_path, "--listen", "127.0.0.1:0", "--broker-id", "7")
+    assert code == ExitCode.USAGE
+    assert "belongs to broker 1, and this is broker 7" in complaint
+
+
+def test_a_metadata_file_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
+    code, complaint = refused(
+        tmp_path, "--listen", "127.0.0.1:0", "--coordination", "local:no/such/directory/metadata.sqlite"
+    )
+    assert code == ExitCode.FAILED
+    assert "no/such/directory/metadata.sqlite" in complaint

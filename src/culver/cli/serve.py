@@ -152,14 +152,15 @@ def _run_broker(config: BrokerConfig) -> int:
     from culver.broker import process
     from culver.broker.membership import BrokerRefused
     from culver.coordination.store import StoreError
+    from culver.log.identity import DataDirectoryOfAnother
     from culver.log.store import DataDirectoryLocked
 
     try:
         return process.serve(config)
-    except DataDirectoryLocked as error:
+    except (DataDirectoryLocked, BrokerRefused) as error:
         raise Failure(str(error), code=ExitCode.IN_USE) from None
-    except BrokerRefused as error:
-        raise Failure(str(error), code=ExitCode.IN_USE) from None
+    except DataDirectoryOfAnother as error:
+        raise Failure(str(error), code=ExitCode.USAGE) from None
     except StoreError as error:
         raise Failure(str(error)) from None
     except OSError as error:
