@@ -7,7 +7,7 @@ import struct
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from culver.protocol.apis import APIS, Api
+from culver.protocol.apis import APIS, PRIVATE_APIS, Api
 from culver.protocol.schema import Message, decoder, encoder
 
 CLIENT_ID = "tests"
@@ -27,7 +27,7 @@ class NoAnswer(Exception):
 def api_of(request: Message) -> Api:
     key = type(request).SCHEMA.api_key
     assert key is not None
-    return APIS[key]
+    return APIS.get(key) or PRIVATE_APIS[key]
 
 
 def request_header(api: Api, version: int, correlation_id: int, client_id: str | None = CLIENT_ID) -> bytes:
