@@ -251,8 +251,7 @@ class ReplicaCluster:
             return answer.error or "no longer asked for"
         if answer.diverging is not None:
             epoch, end = answer.diverging
-            own_epoch, own_end = epoch_end(replica.log, epoch)
-            del replica.log[min(end, own_end) if own_epoch == epoch else own_end :]
+            del replica.log[min(end, epoch_end(replica.log, epoch)[1]) :]
             replica.high_watermark = min(replica.high_watermark, len(replica.log))
             return f"truncated to {len(replica.log)}"
         replica.log += answer.records
