@@ -302,7 +302,7 @@ class Cluster:
             coordination = f"local:{self._workspace / 'metadata.sqlite'}"
         return Broker(
             config=self._config,
-            listen=f"127.0.0.1:{_free_port()}",
+            listen=f"127.0.0.1:{free_port()}",
             broker_id=broker_id,
             coordination=coordination,
             rack=rack,
@@ -355,7 +355,7 @@ class Cluster:
         return "\n".join([message, *logs])
 
 
-def _free_port() -> int:
+def free_port() -> int:
     while True:
         port = random.choice(_PORTS)
         with socket.socket() as probe, contextlib.suppress(OSError):

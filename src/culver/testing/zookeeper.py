@@ -89,6 +89,11 @@ class ZooKeeper:
             raise ZooKeeperFailed("ZooKeeper is not running")
         return self._process.pid
 
+    @property
+    def running(self) -> bool:
+        """Whether the server has been started and not been stopped or killed since."""
+        return self._process is not None
+
     # --- its life ---
 
     def start(self) -> ZooKeeper:

@@ -1,0 +1,5 @@
+"""`python -m culver.testing.chaos`: one run from the command line."""
+
+from culver.testing.chaos.command import main
+
+main()
