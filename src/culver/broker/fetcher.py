@@ -73,7 +73,7 @@ class Fetcher:
         self._throttle_timer: Timer | None = None
         self._call = Call(_FETCH_KEY, APIS[_FETCH_KEY].max_version)
         self._closed = False
-        self._peer = Peer(node, leader_id, self._send, self._connection_lost)
+        self._peer = Peer(node, leader_id, self._connected, self._connection_lost)
 
     # -- what is followed -------------------------------------------------------------------------------
 
@@ -111,7 +111,12 @@ class Fetcher:
         self._resting.pop(followed, None)
         self._held.pop(followed, None)
 
+    def _connected(self) -> None:
+        self._node.suspects.is_back(self.leader_id)
+        self._send()
+
     def _connection_lost(self) -> None:
+        self._node.suspects.hung_up(self.leader_id)
         self._in_flight = 0
         self._begin_session()
 

@@ -22,6 +22,7 @@ from culver.broker.partition import Partition, PartitionTable
 from culver.broker.producer_ids import ProducerIds
 from culver.broker.replication import Replication
 from culver.broker.server import Server
+from culver.broker.suspects import Suspects
 from culver.broker.topic_settings import TopicSettings
 from culver.config import BrokerConfig, parse_address
 from culver.coordination.store import Conflict, Create, Event, MetadataStore
@@ -79,6 +80,7 @@ class Node:
         self.membership = Membership(self, store)
         self.administration = Administration(self, store)
         self.controller = Controller(self, store)
+        self.suspects = Suspects(self)
         self.fetchers = Fetchers(self)
         self.replication = Replication(self)
         self.groups = Groups(self)
@@ -288,6 +290,7 @@ class Node:
             self.replication.reconfigure()
         self.replication.apply(change)
         self.controller.image_changed(change)
+        self.suspects.image_changed()
 
     def _session(self, begun: bool) -> None:
         if not begun:

@@ -92,7 +92,18 @@ def handle(node: Node, exchange: Exchange, request: MetadataRequest) -> Metadata
                 topics.append(describe(image))
         return _response(node, request, topics)
 
+    def leaders() -> set[int]:
+        images = [
+            node.image.topics.get(topic.name or "")
+            if topic.topic_id == NO_ID
+            else node.image.topics_by_id.get(topic.topic_id)
+            for topic in asked
+        ]
+        return {partition.leader for image in images if image is not None for partition in image.partitions}
+
     if not makeable:
+        if node.suspects.wait(leaders, lambda: exchange.reply(answer())):
+            return None  # the client has lost one of them: it shall hear of the next, not be sent back
         return answer()
 
     def made(outcomes: list[KafkaError | None]) -> None:

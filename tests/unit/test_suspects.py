@@ -1,0 +1,79 @@
+"""Who asks for the leader of a partition while its broker hangs up hears of the next one."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from culver.broker.suspects import WAIT_MAX_MS, Suspects
+
+
+class World:
+    """Suspects with a clock and timers that move by hand."""
+
+    def __init__(self) -> None:
+        self.now_ms = 1000.0
+        self.timers: list[tuple[float, Any]] = []
+        self.leaders = {1, 2}
+        self.answers = 0
+        node = SimpleNamespace(
+            clock=SimpleNamespace(monotonic_ms=lambda: self.now_ms),
+            scheduler=SimpleNamespace(call_later=self._call_later),
+        )
+        self.suspects = Suspects(node)  # type: ignore[arg-type]
+
+    def _call_later(self, delay_ms: float, callback: Any) -> Any:
+        entry = (self.now_ms + delay_ms, callback)
+        self.timers.append(entry)
+        return SimpleNamespace(cancel=lambda: self.timers.remove(entry) if entry in self.timers else None)
+
+    def ask(self) -> bool:
+        def answer() -> None:
+            self.answers += 1
+
+        return self.suspects.wait(lambda: self.leaders, answer)
+
+
+def test_nobody_waits_while_nobody_hung_up() -> None:
+    assert not World().ask()
+
+
+def test_a_question_about_a_suspect_waits_for_another_leader() -> None:
+    world = World()
+    world.suspects.hung_up(2)
+    assert world.ask()
+    world.suspects.image_changed()
+    assert world.answers == 0
+    world.leaders = {1, 3}
+    world.suspects.image_changed()
+    assert world.answers == 1
+    assert world.timers == []
+    world.suspects.image_changed()
+    assert world.answers == 1
+
+
+def test_a_question_about_others_does_not_wait() -> None:
+    world = World()
+    world.suspects.hung_up(3)
+    assert not world.ask()
+
+
+def test_one_that_is_back_is_no_suspect() -> None:
+    world = World()
+    world.suspects.hung_up(2)
+    assert world.ask()
+    world.suspects.is_back(2)
+    assert world.answers == 1
+    assert not world.ask()
+
+
+def test_nobody_waits_for_ever() -> None:
+    world = World()
+    world.suspects.hung_up(2)
+    assert world.ask()
+    [(due_ms, callback)] = world.timers
+    assert due_ms == world.now_ms + WAIT_MAX_MS
+    world.now_ms = due_ms
+    callback()
+    assert world.answers == 1
+    assert not world.ask(), "what has been waited for in vain is not waited for again"
