@@ -15,6 +15,7 @@ from culver.broker.fetchers import Fetchers
 from culver.broker.group_commit import GroupCommit
 from culver.broker.partition import Partition, PartitionTable
 from culver.broker.server import Server
+from culver.broker.suspects import Suspects
 from culver.clock import ManualClock
 from culver.config import BrokerConfig, TopicConfig
 from culver.core.fetch_session import FetchSessions
@@ -233,6 +234,7 @@ class ReplicaNode:
         self.partitions = PartitionTable()
         self.replication = Replication(self)
         self.group_commit = GroupCommit(self.scheduler, self.clock.monotonic_ms, self.replication.log_failed)
+        self.suspects = Suspects(self)  # type: ignore[arg-type]
         self.fetchers = Fetchers(self)  # type: ignore[arg-type]
         self.dispatcher = Dispatcher(self)  # type: ignore[arg-type]
         self.server = Server(

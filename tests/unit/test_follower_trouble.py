@@ -224,3 +224,19 @@ def test_an_answer_has_what_is_in_sync_first_and_only_a_little_of_what_is_not() 
     sizes = [len(data) for data in connection.other.sent[already:]]
     assert max(sizes) < 3 << 20
     assert all(len(world[2].values("behind", index)) == 4 for index in range(12))
+
+
+def test_a_batch_that_is_larger_than_an_answer_s_rest_does_not_wait_for_ever() -> None:
+    world = ReplicaWorld(2, replica_fetch_max_bytes=10_000)
+    world.make_topic("busy")
+    world.make_topic("large")
+    world.run()
+    world[1].append(b"a", topic="busy")
+    world[1].append(bytes(50_000), topic="large")
+    for _ in range(4):
+        # There is always something of the other partition, and it comes first.
+        world[1].append(b"a", topic="busy")
+        [connection] = world.network.connections
+        connection.other.protocol.peer_broker._look_again()
+        world.run()
+    assert len(world[2].values("large")) == 1

@@ -157,10 +157,15 @@ class FollowerFeed:
         if everything:
             self._looked_at_all_ms = self._node.clock.monotonic_ms()
             for want in self._wants.values():
-                want.reported = False
                 self._dirty.setdefault(want)
-        max_bytes = self._request.max_bytes
-        read = ReplicaRead(self._node, self.broker_id, self.broker_epoch, max_bytes, self._sends_files)
+        read = ReplicaRead(
+            self._node,
+            self.broker_id,
+            self.broker_epoch,
+            self._request.max_bytes,
+            sends_files=self._sends_files,
+            refresh=everything,
+        )
         looked_at, self._dirty = self._dirty, {}
         left = read.run(looked_at, self._in_sync)
         self._dirty = left | self._dirty

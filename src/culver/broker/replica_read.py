@@ -40,6 +40,7 @@ class Want:
         "reported",
         "sent_high_watermark",
         "sent_start_offset",
+        "starved",
         "topic_id",
         "unreadable",
         "wanting",
@@ -53,6 +54,7 @@ class Want:
         self.sent_high_watermark = -1
         self.sent_start_offset = -1
         self.unreadable = False
+        self.starved = False  # its next batch was larger than what was left of the last answer
 
     def ask(self, asked: FetchPartition) -> None:
         """Take over what the follower wants now."""
@@ -89,8 +91,16 @@ class ReplicaRead:
     """What there is for one follower at one moment."""
 
     def __init__(
-        self, node: Node, broker_id: int, broker_epoch: int, max_bytes: int, sends_files: bool
+        self,
+        node: Node,
+        broker_id: int,
+        broker_epoch: int,
+        max_bytes: int,
+        *,
+        sends_files: bool,
+        refresh: bool,
     ) -> None:
+        """With `refresh` positions that were noted before are noted again: the follower is still there."""
         self._node = node
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
@@ -102,6 +112,8 @@ class ReplicaRead:
         self._news: list[tuple[Want, PartitionData]] = []
         self._quiet: list[tuple[Want, PartitionData]] = []
         self.cold: list[tuple[Want, ColdRead]] = []
+        self._refresh = refresh
+        self._fed_starved = False
         self.in_sync = False  # somewhere
         self.throttled_ms = 0.0  # until more may be sent of partitions in which the follower is behind
 
@@ -159,6 +171,8 @@ class ReplicaRead:
         if want.current_leader_epoch != partition.leader_epoch:
             code = partition.epoch_error(max(want.current_leader_epoch, 0))
         elif want.reported and not want.unreadable:
+            if self._refresh:
+                self._note(want, partition)
             return partition
         elif partition.log.corruption is not None or want.unreadable:
             want.unreadable = False
@@ -195,10 +209,13 @@ class ReplicaRead:
             self._news.append((want, data))
             return False
         want.reported = True
+        self._note(want, partition)
+        return True
+
+    def _note(self, want: Want, partition: Partition) -> None:
         self._node.replication.follower_fetched(
             partition, self._broker_id, self._broker_epoch, want.fetch_offset
         )
-        return True
 
     def _refuse(self, want: Want, code: ErrorCode) -> None:
         data = PartitionData(
@@ -231,7 +248,7 @@ class ReplicaRead:
         log = partition.log
         end_offset = log.end_offset
         if want.fetch_offset < end_offset:
-            first = self._size_bytes == 0
+            first = self._size_bytes == 0 or (want.starved and not self._fed_starved)
             if self._left_bytes <= 0 and not first:
                 return False
             try:
@@ -252,6 +269,8 @@ class ReplicaRead:
                 self.cold.append((want, result))
                 return False
             if result.size:
+                if want.starved:
+                    want.starved, self._fed_starved = False, True
                 data = self._data(partition)
                 data.records = cast("list[bytes]", result.buffers)  # or ranges of files
                 self._news.append((want, data))
@@ -261,7 +280,8 @@ class ReplicaRead:
                     self.cold.append((want, result.rest))
                 return True
             if not first:
-                return False  # the next batch is larger than what is left of this answer
+                want.starved = True  # the next answer has room for it, whatever else there is by then
+                return False
         if log.high_watermark != want.sent_high_watermark or log.start_offset != want.sent_start_offset:
             self._quiet.append((want, self._data(partition)))
         return True
