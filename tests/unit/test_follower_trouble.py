@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from log_batches import batch
 from replica_world import ReplicaWorld, in_agreement, sent_requests
+
+from culver.broker.partition import Partition
 
 
 @pytest.fixture
@@ -230,13 +233,23 @@ def test_a_batch_that_is_larger_than_an_answer_s_rest_does_not_wait_for_ever() -
     world = ReplicaWorld(2, replica_fetch_max_bytes=10_000)
     world.make_topic("busy")
     world.make_topic("large")
+    world.lead(1, "large", isr=(1,))
     world.run()
-    world[1].append(b"a", topic="busy")
-    world[1].append(bytes(50_000), topic="large")
-    for _ in range(4):
-        # There is always something of the other partition, and it comes first.
-        world[1].append(b"a", topic="busy")
-        [connection] = world.network.connections
-        connection.other.protocol.peer_broker._look_again()
-        world.run()
+    leader, busy = world[1], world[1].partition("busy")
+    note = leader.replication.follower_fetched
+    left = 20
+
+    def note_and_append(partition: Partition, broker_id: int, broker_epoch: int, offset: int) -> None:
+        """Whenever the follower asks, there is something of the other partition, which comes first."""
+        nonlocal left
+        note(partition, broker_id, broker_epoch, offset)
+        if partition is busy and left and not world[2].values("large"):
+            left -= 1
+            busy.append(batch(b"more"))
+
+    leader.replication.follower_fetched = note_and_append  # type: ignore[method-assign]
+    leader.append(b"first", topic="busy")
+    leader.append(bytes(50_000), topic="large")
+    world.run()
     assert len(world[2].values("large")) == 1
+    assert left > 10
