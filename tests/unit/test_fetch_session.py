@@ -17,7 +17,6 @@ from culver.protocol.messages.fetch import (
     FetchTopic,
     ForgottenTopic,
     PartitionData,
-    ReplicaState,
 )
 
 TOPIC_ID = b"i" * 16
@@ -29,14 +28,12 @@ def fetch(
     session: int = 0,
     epoch: int = 0,
     forget: list[tuple[str, list[int]]] | None = None,
-    replica: int = -1,
 ) -> FetchRequest:
     return FetchRequest(
         max_wait_ms=500,
         min_bytes=1,
         session_id=session,
         session_epoch=epoch,
-        replica_state=ReplicaState(replica_id=replica),
         topics=[
             FetchTopic(
                 topic=topic,
@@ -93,8 +90,8 @@ class Setting:
     def resolve(self, request: FetchRequest, version: int = 12) -> FetchContext:
         return self.sessions.resolve(request, version)
 
-    def open(self, *partitions: tuple[str, int, int], replica: int = -1) -> int:
-        context = self.resolve(fetch(*partitions, replica=replica))
+    def open(self, *partitions: tuple[str, int, int]) -> int:
+        context = self.resolve(fetch(*partitions))
         answer(context)
         return context.session_id
 
@@ -282,16 +279,6 @@ def test_an_old_busy_session_gives_way_only_to_a_larger_one() -> None:
     assert setting.open(("t", 5, 0)) == NO_SESSION
     assert setting.open(("t", 5, 0), ("t", 6, 0)) != NO_SESSION
     assert setting.resolve(fetch(session=small, epoch=2)).error == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-
-
-def test_a_follower_takes_a_consumers_place_at_once_but_not_the_other_way_round() -> None:
-    setting = Setting(slots=1)
-    setting.open(("t", 0, 0), ("t", 1, 0))
-    follower = setting.open(("t", 0, 0), replica=2)
-    assert follower != NO_SESSION
-    setting.clock.advance_ms(3 * MINUTE_MS)
-    setting.resolve(fetch(session=follower, epoch=1))
-    assert setting.open(("t", 0, 0), ("t", 1, 0)) == NO_SESSION
 
 
 def test_session_ids_are_never_zero_and_never_taken() -> None:

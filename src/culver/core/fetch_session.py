@@ -6,7 +6,7 @@ The answer, too, leaves out partitions of which there is nothing new. The epoch 
 request visible: the client hears INVALID_FETCH_SESSION_EPOCH and starts over with a full fetch.
 
 Topics are known by name up to version 12 of Fetch and by id from 13 on; a session keeps to what it began
-with.
+with. These are the sessions of consumers: a follower's belongs to its connection (`broker/follower_feed.py`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MAX_EPOCH = 2**31 - 1
 # In all sessions together. One takes about 250 bytes.
 PARTITIONS_MAX = 1 << 18
 
-_EvictionKey: TypeAlias = tuple[bool, int, int]
+_EvictionKey: TypeAlias = tuple[int, int]
 _PartitionKey: TypeAlias = tuple[str | bytes, int]
 
 
@@ -39,7 +39,6 @@ class FetchPartitionState:
         "current_leader_epoch",
         "fetch_offset",
         "last_fetched_epoch",
-        "log_start_offset",
         "max_bytes",
         "partition",
         "sent_high_watermark",
@@ -61,8 +60,6 @@ class FetchPartitionState:
         """Take over what the client wants now."""
         self.fetch_offset = asked.fetch_offset
         self.max_bytes = asked.partition_max_bytes
-        # Where the log of a follower that fetches begins.
-        self.log_start_offset = asked.log_start_offset
         self.current_leader_epoch = asked.current_leader_epoch
         self.last_fetched_epoch = asked.last_fetched_epoch
 
@@ -143,8 +140,7 @@ class _FullContext(FetchContext):
         for state, data in found:
             state.note_sent(data)
             partitions[state.topic_id if self._by_id else state.topic or "", state.partition] = state
-        is_follower = _is_follower(self._request)
-        self.session_id = self._sessions.open_session(partitions, self._by_id, is_follower)
+        self.session_id = self._sessions.open_session(partitions, self._by_id)
         return found
 
 
@@ -194,10 +190,8 @@ class _Session:
         "by_id",
         "created_ms",
         "epoch",
-        "evictable_by_all",
-        "evictable_by_followers",
+        "evictable",
         "id",
-        "is_follower",
         "last_used_ms",
         "partitions",
         "size",
@@ -208,20 +202,17 @@ class _Session:
         session_id: int,
         partitions: dict[_PartitionKey, FetchPartitionState],
         by_id: bool,
-        is_follower: bool,
         now_ms: float,
     ) -> None:
         self.id = session_id
         self.partitions = partitions
         self.by_id = by_id
-        self.is_follower = is_follower
         self.created_ms = now_ms
         self.last_used_ms = now_ms
         self.epoch = INITIAL_EPOCH + 1
         # The size that the cache has this session filed under.
         self.size = -1
-        self.evictable_by_followers = False
-        self.evictable_by_all = False
+        self.evictable = False
 
     def change(self, request: FetchRequest) -> None:
         """Take in what an incremental request adds, changes and forgets."""
@@ -242,16 +233,16 @@ class _Session:
                 partitions.pop((name, index), None)
 
     def eviction_key(self) -> _EvictionKey:
-        """Consumers go before followers, small sessions before large ones: they cost least to begin anew."""
-        return (self.is_follower, self.size, self.id)
+        """Small sessions go before large ones: they cost least to begin anew."""
+        return (self.size, self.id)
 
 
 class FetchSessions:
     """A bounded number of sessions.
 
     When it is full, a new session takes the place of one that has been silent for `eviction_ms`; failing
-    that, of the least valuable one that is less valuable than itself and has had its `eviction_ms` of life (a
-    follower may push out any consumer at once). If there is none, the client has to do without a session.
+    that, of the smallest one that is smaller than itself and has had its `eviction_ms` of life. If there is none,
+    the client has to do without a session.
 
     The partitions of all sessions are bounded as well: it is they that take up memory.
     """
@@ -274,9 +265,8 @@ class FetchSessions:
         self._eviction_ms = eviction_ms
         # In the order of their last use, longest ago first.
         self._sessions: dict[int, _Session] = {}
-        # Sorted, least valuable first.
-        self._evictable_by_followers: list[_EvictionKey] = []
-        self._evictable_by_all: list[_EvictionKey] = []
+        # Sorted, the smallest first.
+        self._evictable: list[_EvictionKey] = []
         self.evictions = 0
         # Partitions in all sessions, as of their last use.
         self.partition_count = 0
@@ -314,21 +304,17 @@ class FetchSessions:
         session.epoch = 1 if session.epoch == _MAX_EPOCH else session.epoch + 1
         return _IncrementalContext(self, request, session)
 
-    def open_session(
-        self, partitions: dict[_PartitionKey, FetchPartitionState], by_id: bool, is_follower: bool
-    ) -> int:
+    def open_session(self, partitions: dict[_PartitionKey, FetchPartitionState], by_id: bool) -> int:
         """The id of a new session, or NO_SESSION if there is no room for it."""
         now_ms = self._now_ms()
-        if len(self._sessions) >= self._max_sessions and not self._evict(
-            (is_follower, len(partitions), 0), now_ms
-        ):
+        if len(self._sessions) >= self._max_sessions and not self._evict((len(partitions), 0), now_ms):
             return NO_SESSION
         if not self._has_room_for(len(partitions), now_ms):
             return NO_SESSION
         session_id = self._new_session_id()
         while session_id == NO_SESSION or session_id in self._sessions:
             session_id = self._new_session_id()
-        session = _Session(session_id, partitions, by_id, is_follower, now_ms)
+        session = _Session(session_id, partitions, by_id, now_ms)
         self._sessions[session_id] = session
         self._touch(session, now_ms)
         return session_id
@@ -350,11 +336,8 @@ class FetchSessions:
         victim: int | None = None
         if now_ms - oldest.last_used_ms > self._eviction_ms:
             victim = oldest.id
-        else:
-            is_follower = newcomer[0]
-            candidates = self._evictable_by_followers if is_follower else self._evictable_by_all
-            if candidates and newcomer > candidates[0]:
-                victim = candidates[0][2]
+        elif self._evictable and newcomer > self._evictable[0]:
+            victim = self._evictable[0][1]
         if victim is None:
             return False
         self._close(victim)
@@ -366,17 +349,14 @@ class FetchSessions:
         del self._sessions[session.id]
         self._sessions[session.id] = session
         is_old = now_ms - session.created_ms > self._eviction_ms
-        if session.size == len(session.partitions) and session.evictable_by_all == is_old:
+        if session.size == len(session.partitions) and session.evictable == is_old:
             return
         self._unfile(session)
         self.partition_count += len(session.partitions) - max(session.size, 0)
         session.size = len(session.partitions)
-        session.evictable_by_all = is_old
-        session.evictable_by_followers = is_old or not session.is_follower
-        if session.evictable_by_all:
-            insort(self._evictable_by_all, session.eviction_key())
-        if session.evictable_by_followers:
-            insort(self._evictable_by_followers, session.eviction_key())
+        session.evictable = is_old
+        if is_old:
+            insort(self._evictable, session.eviction_key())
 
     def _close(self, session_id: int) -> None:
         session = self._sessions.pop(session_id, None)
@@ -385,21 +365,12 @@ class FetchSessions:
             self.partition_count -= session.size
 
     def _unfile(self, session: _Session) -> None:
-        key = session.eviction_key()
-        if session.evictable_by_all:
-            _remove_sorted(self._evictable_by_all, key)
-            session.evictable_by_all = False
-        if session.evictable_by_followers:
-            _remove_sorted(self._evictable_by_followers, key)
-            session.evictable_by_followers = False
+        if session.evictable:
+            _remove_sorted(self._evictable, session.eviction_key())
+            session.evictable = False
 
 
 def _remove_sorted(keys: list[_EvictionKey], key: _EvictionKey) -> None:
     index = bisect_left(keys, key)
     assert keys[index] == key
     del keys[index]
-
-
-def _is_follower(request: FetchRequest) -> bool:
-    state = request.replica_state
-    return request.replica_id >= 0 or (state is not None and state.replica_id >= 0)
