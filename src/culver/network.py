@@ -22,7 +22,10 @@ class Connecting(Protocol):
     """A connection that is being made."""
 
     def cancel(self) -> None:
-        """Have it not made: neither the factory nor `failed` is called any more. Harmless when it is too late."""
+        """Have it not made: neither `connection_made` nor `failed` is called any more.
+
+        Only before one of them was. A connection that has been made is ended through its transport.
+        """
         ...
 
 
