@@ -19,6 +19,7 @@ class Culver(BrokerProcess):
         super().__init__(directory)
         self._settings = dict(settings or {})
         self._log_bytes_before = 0
+        self.arguments: list[str] = []
 
     def start(self) -> None:
         # The log is kept across restarts; only what this start prints says that it is ready.
@@ -37,4 +38,4 @@ class Culver(BrokerProcess):
         command += ["--listen", f"{HOST}:{self.port}"]
         for name, value in self._settings.items():
             command += ["--set", f"{name}={value}"]
-        return command
+        return command + self.arguments

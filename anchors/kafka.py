@@ -171,7 +171,7 @@ class Kafka(BrokerProcess):
         super().__init__(directory)
         self._properties = dict(properties or {})
         self._controller_port = free_port()
-        self._configuration = self._base / "server.properties"
+        self.configuration = self._base / "server.properties"
 
     def command(self) -> list[str]:
         return [
@@ -183,7 +183,7 @@ class Kafka(BrokerProcess):
             "-cp",
             classpath(),
             "kafka.Kafka",
-            str(self._configuration),
+            str(self.configuration),
         ]
 
     def __enter__(self) -> Self:
@@ -194,7 +194,7 @@ class Kafka(BrokerProcess):
             raise
         return super().__enter__()
 
-    def _format(self) -> None:
+    def write_configuration(self) -> None:
         settings = {
             **SINGLE_NODE_PROPERTIES,
             "listeners": f"PLAINTEXT://{HOST}:{self.port},CONTROLLER://{HOST}:{self._controller_port}",
@@ -203,19 +203,22 @@ class Kafka(BrokerProcess):
             "log.dirs": str(self.data_dir),
             **self._properties,
         }
-        self._configuration.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        self.configuration.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+
+    def _format(self) -> None:
+        self.write_configuration()
         result = run_tool(
             "kafka.tools.StorageTool",
             "format",
             "--standalone",
-            f"--cluster-id={_cluster_id()}",
-            f"--config={self._configuration}",
+            f"--cluster-id={random_id()}",
+            f"--config={self.configuration}",
             check=False,
         )
         if result.returncode != 0:
             raise StartFailed(f"Kafka's storage could not be formatted:\n{result.stdout}{result.stderr}")
 
 
-def _cluster_id() -> str:
+def random_id() -> str:
     """As `StorageTool random-uuid` prints, without a JVM; a leading dash would read as an option."""
     return "A" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from anchors import Unavailable, kafka
 
-from bench import fetch, footprint, growth, latency, librdkafka, limits, load, produce
+from bench import cluster, fetch, footprint, growth, latency, librdkafka, limits, load, produce
 from bench.session import FULL, QUICK, Session, progress
 from bench.table import Report
 
@@ -67,6 +67,7 @@ def _measure(session: Session) -> None:
     else:
         limits.measure(session)
     growth.run(session)
+    cluster.run(session)
     if machine is not None:
         limits.distances(session, machine)
 
