@@ -26,6 +26,7 @@ DEFAULT_PORT = 9092
 DEFAULT_TIMEOUT_SECONDS = 15.0
 # Connecting to a broker that is there takes no time; one that is not should not use up the others' share.
 CONNECT_TIMEOUT_SECONDS = 3.0
+_SHARE_MIN_SECONDS = 2.0
 _API_VERSIONS_KEY = 18
 
 Response = TypeVar("Response", bound=Message)
@@ -40,6 +41,8 @@ class WireClient:
 
     def __init__(self, bootstrap: str, timeout_s: float = DEFAULT_TIMEOUT_SECONDS) -> None:
         self._addresses = [host_and_port(address) for address in bootstrap.split(",") if address.strip()]
+        if not self._addresses:
+            raise ValueError("no broker address given: expected HOST:PORT")
         self._timeout_s = timeout_s
         self._socket: socket.socket | None = None
         self._versions: dict[int, tuple[int, int]] = {}
@@ -56,15 +59,21 @@ class WireClient:
         self._addresses += [address for address in addresses if address not in self._addresses]
 
     def ask(self, request: Message, response: type[Response]) -> Response:
-        """Send a request that may be sent twice: when the connection breaks, another broker is asked."""
-        for _ in range(len(self._addresses)):
+        """Send a request that may be sent twice: when a broker does not answer in its time, another is asked."""
+        share_s = max(_SHARE_MIN_SECONDS, self._timeout_s / len(self._addresses))
+        for _ in range(len(self._addresses) - 1):
             with contextlib.suppress(Unreachable):
-                return self.ask_once(request, response)
-        return self.ask_once(request, response)
+                return self._attempt(request, response, min(share_s, self._timeout_s))
+        return self._attempt(request, response, self._timeout_s)
 
     def ask_once(self, request: Message, response: type[Response]) -> Response:
         """Send a request in the newest version that both sides know. Unreachable: it may have been carried out."""
-        self._connect()
+        return self._attempt(request, response, self._timeout_s)
+
+    def _attempt(self, request: Message, response: type[Response], timeout_s: float) -> Response:
+        self._connect(timeout_s)
+        assert self._socket is not None
+        self._socket.settimeout(timeout_s)
         return self._ask(request, response, self._version_of(request))
 
     def _version_of(self, request: Message) -> int:
@@ -82,21 +91,21 @@ class WireClient:
 
     # -- the connection -------------------------------------------------------------------------------------
 
-    def _connect(self) -> None:
+    def _connect(self, timeout_s: float) -> None:
         """Connect to the first address that answers, and put it first for the next time."""
         if self._socket is not None:
             return
-        reason = "no address given"
+        reason = ""
         for address in list(self._addresses):
             try:
                 self._socket = socket.create_connection(
-                    address, timeout=min(CONNECT_TIMEOUT_SECONDS, self._timeout_s)
+                    address, timeout=min(CONNECT_TIMEOUT_SECONDS, timeout_s)
                 )
             except OSError as error:
                 reason = error.strerror or str(error)
                 self._addresses.append(self._addresses.pop(0))
                 continue
-            self._socket.settimeout(self._timeout_s)
+            self._socket.settimeout(timeout_s)
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             answer = self._ask(ApiVersionsRequest(), ApiVersionsResponse, 0)
             self._versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}

@@ -232,3 +232,28 @@ def test_what_is_not_there_is_told(culver_cluster: Cluster) -> None:
     code, _, errors = shell.run("drain", "1")
     assert code == ExitCode.FAILED
     assert "broker 1 cannot be drained: " in errors
+
+
+@pytest.mark.culver_cluster(brokers=2)
+def test_a_broker_with_the_only_copy_is_not_drained_when_it_is_dead(culver_cluster: Cluster) -> None:
+    shell = Shell(culver_cluster)
+    culver_cluster.create_topic("orders", partitions=2, replication_factor=1)
+    culver_cluster.broker(2).kill()
+    culver_cluster.wait_until(
+        lambda: any(partition.leader == -1 for partition in culver_cluster.partitions("orders")),
+        "broker 2 is missed",
+    )
+    code, _, errors = shell.run("drain", "2")
+    assert code == ExitCode.FAILED
+    assert "1 partition cannot be copied for want of a leader: orders-" in errors
+
+
+@pytest.mark.culver_cluster(brokers=3, topics={"orders": 1})
+def test_a_broker_that_does_not_answer_is_passed_over(culver_cluster: Cluster) -> None:
+    culver_cluster.broker(1).suspend()
+    culver_cluster.wait_for_leader("orders", other_than=1)
+    assert [row["state"] for row in Shell(culver_cluster).json("status", "--timeout", "6")["brokers"]] == [
+        "down",
+        "up",
+        "up",
+    ]

@@ -51,6 +51,9 @@ _HINTS = {
     KafkaError.NON_EMPTY_GROUP: "stop its consumers first",
     KafkaError.INVALID_CONFIG: "`culver config` explains the settings",
     KafkaError.MSG_SIZE_TOO_LARGE: "`culver topic alter TOPIC --set max.message.bytes=N` allows larger ones",
+    KafkaError.LEADER_NOT_AVAILABLE: "`culver cluster why-unhealthy` says what it waits for",
+    KafkaError.NOT_ENOUGH_REPLICAS: "`culver cluster why-unhealthy` says which replicas are missing",
+    KafkaError.INVALID_REPLICATION_FACTOR: "`culver cluster status` shows the brokers there are",
     KafkaError.TOPIC_EXCEPTION: "a name has 1 to 249 letters, digits, dots, underscores or dashes",
 }
 

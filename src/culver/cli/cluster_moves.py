@@ -275,6 +275,7 @@ def drain(
             plan = _drain_plan(image, broker)
             if not plan:
                 break
+            _check_sources(image, plan)
             _move(session, wire, image, plan, throttle_bytes, no_wait, dry_run, f"drain broker {broker}")
             if no_wait or dry_run:
                 return
@@ -298,6 +299,17 @@ def _drain_plan(image: ClusterImage, broker: int) -> dict[PartitionKey, tuple[in
         if broker in partition.removing:
             plan.setdefault(key, reassignment.target(partition))
     return plan
+
+
+def _check_sources(image: ClusterImage, plan: dict[PartitionKey, tuple[int, ...]]) -> None:
+    """A partition that nobody leads cannot be copied, and waiting for it would have no end."""
+    stuck = [key for key in sorted(plan) if moves.partition_of(image, key).leader not in image.brokers]
+    if stuck:
+        raise Failure(
+            f"{counted(len(stuck), 'partition')} cannot be copied for want of a leader: {stuck[0][0]}-{stuck[0][1]}"
+            + (", ..." if len(stuck) > 1 else ""),
+            "`culver cluster why-unhealthy` says which broker has the records; a topic not needed can be deleted",
+        )
 
 
 def _say_drained(session: Session, wire: Wire, image: ClusterImage, broker: int, remove: bool) -> None:

@@ -201,8 +201,8 @@ def _warn_of_the_dead(
     for broker in sorted(dead - warned):
         note(f"broker {broker} is down: what is to be copied to it waits until it is back")
     # One that comes back and dies again is told of again.
-    warned &= dead
-    warned |= dead
+    warned.clear()
+    warned.update(dead)
 
 
 def _size(partition: PartitionImage, key: PartitionKey, stored: Stored) -> int:

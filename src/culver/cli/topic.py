@@ -68,16 +68,16 @@ def list_topics(session: Session, pattern: str, internal: bool) -> None:
         if fnmatch.fnmatchcase(name, pattern) and (internal or not name.startswith("__"))
     ]
     descriptions = cluster.describe_topics(names)
-    partitions = [(each.name, partition.id) for each in descriptions for partition in each.partitions]
-    starts, ends = cluster.start_offsets(partitions), cluster.end_offsets(partitions)
+    starts, ends = _offsets(cluster, descriptions)
     rows = [
         {
             "topic": each.name,
             "partitions": len(each.partitions),
             "replicas": max((len(partition.replicas) for partition in each.partitions), default=0),
             "records": sum(
-                ends[each.name, partition.id] - starts[each.name, partition.id]
-                for partition in each.partitions
+                ends[key] - starts[key]
+                for key in ((each.name, partition.id) for partition in each.partitions)
+                if key in ends
             ),
         }
         for each in descriptions
@@ -148,8 +148,7 @@ def describe(session: Session, names: tuple[str, ...], all_settings: bool) -> No
     """Show the partitions and settings of topics."""
     cluster = Cluster(session)
     descriptions = cluster.describe_topics(names)
-    partitions = [(each.name, partition.id) for each in descriptions for partition in each.partitions]
-    starts, ends = cluster.start_offsets(partitions), cluster.end_offsets(partitions)
+    starts, ends = _offsets(cluster, descriptions)
     result: list[dict[str, Any]] = []
     for each in descriptions:
         entries = topic_settings(cluster, each.name)
@@ -172,7 +171,7 @@ def describe(session: Session, names: tuple[str, ...], all_settings: bool) -> No
     for position, shown in enumerate(result):
         if position:
             print()
-        records = sum(row["records"] for row in shown["partitions"])
+        records = sum(row["records"] or 0 for row in shown["partitions"])
         print(f"topic {shown['topic']}  (id {shown['id']}, {records} records)")
         print()
         columns = ["partition", "leader", "replicas", "in_sync", "start", "end", "records"]
@@ -182,21 +181,38 @@ def describe(session: Session, names: tuple[str, ...], all_settings: bool) -> No
             print_table(["setting", "value", "source"], shown["settings"])
 
 
+def _offsets(
+    cluster: Cluster, descriptions: list[TopicDescription]
+) -> tuple[dict[Partition, int], dict[Partition, int]]:
+    """First and next offset of each partition that has a leader; nobody can be asked about the others."""
+    led = [
+        (topic.name, partition.id)
+        for topic in descriptions
+        for partition in topic.partitions
+        if _leader(partition) is not None
+    ]
+    return cluster.start_offsets(led), cluster.end_offsets(led)
+
+
+def _leader(partition: Any) -> int | None:
+    return None if partition.leader is None or partition.leader.id < 0 else partition.leader.id
+
+
 def _partition_rows(
     description: TopicDescription, starts: dict[Partition, int], ends: dict[Partition, int]
 ) -> list[dict[str, Any]]:
     rows = []
     for partition in sorted(description.partitions, key=lambda partition: partition.id):
-        start, end = starts[description.name, partition.id], ends[description.name, partition.id]
+        start, end = starts.get((description.name, partition.id)), ends.get((description.name, partition.id))
         rows.append(
             {
                 "partition": partition.id,
-                "leader": partition.leader.id if partition.leader is not None else None,
+                "leader": _leader(partition),
                 "replicas": [node.id for node in partition.replicas],
                 "in_sync": [node.id for node in partition.isr],
                 "start": start,
                 "end": end,
-                "records": end - start,
+                "records": None if start is None or end is None else end - start,
             }
         )
     return rows
