@@ -234,8 +234,8 @@ class Fetcher:
                 followed = self._followed.get((topic.topic_id, data.partition_index))
                 if followed is not None and followed.waiting and followed.asked_in <= number:
                     self._take(followed, data)
+        self._send()  # first: producers wait for the acknowledgement in it
         self._node.after_requests()
-        self._send()
 
     def _take(self, followed: Followed, data: PartitionData) -> None:
         """One partition's part of an answer."""
