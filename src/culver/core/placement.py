@@ -1,8 +1,8 @@
 """On which brokers replicas live: for new partitions, to empty a broker, and to even out the load.
 
-Three wishes, in this order: the replicas of a partition are in as many racks as there are; every broker has about
-as many replicas as the next; and about as many preferred leaders (the first of a partition's list). Plans move as
-few replicas as they can, since each move copies a partition.
+The wishes, in this order: the replicas of a partition are in as many racks as there are; every broker has about as
+many replicas as the next, also of each topic; and about as many preferred leaders (the first of a partition's list).
+Plans move as few replicas as they can, since each move copies a partition.
 """
 
 from __future__ import annotations
@@ -60,32 +60,32 @@ def drain(
     """What to reassign so that nothing is left on the leaving brokers. Only they are relieved of anything."""
     racks = _racks(brokers)
     homes = sorted(broker.id for broker in brokers if broker.id in alive and broker.id not in leaving)
-    load = Counter(dict.fromkeys(homes, 0))
-    leads = Counter(dict.fromkeys(homes, 0))
-    for replicas in assignment.values():
-        load.update(replicas)
-        leads.update(replicas[:1])
-    plan = {}
+    load = _Load(assignment)
+    after = {key: list(replicas) for key, replicas in sorted(assignment.items())}
+    without_leader = set()
     for key, replicas in sorted(assignment.items()):
-        if not any(broker in leaving for broker in replicas):
+        stay = [broker for broker in replicas if broker not in leaving]
+        if len(stay) == len(replicas):
             continue
-        if len(replicas) > len({*homes, *replicas} - set(leaving)):
+        if len({*homes, *stay}) < len(replicas):
             raise KafkaError(
                 ErrorCode.INVALID_REPLICATION_FACTOR,
-                f"{key[0]}-{key[1]} has {len(replicas)} replicas; without brokers {sorted(leaving)} there are "
-                f"not enough for them",
+                f"{key[0]}-{key[1]} has {len(replicas)} replicas; without "
+                f"{', '.join(f'broker {broker}' for broker in sorted(leaving))} there are not enough brokers for them",
             )
-        stay = [broker for broker in replicas if broker not in leaving]
-        for _ in range(len(replicas) - len(stay)):
-            stay.append(_best_home(homes, stay, racks, load))
-            load[stay[-1]] += 1
+        while len(stay) < len(replicas):
+            home = load.best_home(key, homes, stay, racks)
+            stay.append(home)
+            load.add(key, home)
         if replicas[0] in leaving:
-            leader = min(stay, key=lambda broker: (leads[broker], broker not in alive, stay.index(broker)))
+            leader = min(stay, key=lambda broker: (broker not in alive, load.leaders[broker]))
             stay.remove(leader)
             stay.insert(0, leader)
-            leads[leader] += 1
-        plan[key] = tuple(stay)
-    return plan
+            load.leaders[leader] += 1
+            without_leader.add(key)
+        after[key] = stay
+    _even_leaders(after, homes, without_leader)
+    return _changes(assignment, after)
 
 
 def balance(
@@ -98,14 +98,56 @@ def balance(
     racks = _racks(brokers)
     homes = sorted(broker.id for broker in brokers if broker.id in alive)
     current = {key: list(replicas) for key, replicas in sorted(assignment.items())}
-    if homes:
-        load = Counter(dict.fromkeys(homes, 0))
-        for replicas in current.values():
-            load.update(broker for broker in replicas if broker in load)
-        _spread_over_racks(current, homes, racks, load)
-        _even_replicas(current, homes, racks, load)
-        _even_leaders(current, homes)
-    return {key: tuple(replicas) for key, replicas in current.items() if tuple(replicas) != assignment[key]}
+    load = _Load(current)
+    _spread_over_racks(current, homes, racks, load)
+    _even_replicas(current, homes, racks, load)
+    _even_leaders(current, homes, current)
+    return _changes(assignment, current)
+
+
+def _changes(
+    before: Assignment, after: Mapping[PartitionKey, Sequence[int]]
+) -> dict[PartitionKey, tuple[int, ...]]:
+    return {key: tuple(replicas) for key, replicas in after.items() if tuple(replicas) != before[key]}
+
+
+class _Load:
+    """What each broker has to carry."""
+
+    def __init__(self, assignment: Mapping[PartitionKey, Sequence[int]]) -> None:
+        self.replicas: Counter[int] = Counter()
+        self.leaders: Counter[int] = Counter()
+        # By broker and topic; dictionaries, since their order is the same every time.
+        self.held: dict[int, dict[str, dict[PartitionKey, None]]] = {}
+        for key, replicas in assignment.items():
+            for broker in replicas:
+                self.add(key, broker)
+            self.leaders[replicas[0]] += 1
+
+    def add(self, key: PartitionKey, broker: int) -> None:
+        self.replicas[broker] += 1
+        self.held.setdefault(broker, {}).setdefault(key[0], {})[key] = None
+
+    def remove(self, key: PartitionKey, broker: int) -> None:
+        self.replicas[broker] -= 1
+        del self.held[broker][key[0]][key]
+
+    def of_topic(self, broker: int, topic: str) -> int:
+        return len(self.held.get(broker, {}).get(topic, ()))
+
+    def best_home(
+        self, key: PartitionKey, homes: Iterable[int], replicas: Collection[int], racks: Mapping[int, str]
+    ) -> int:
+        """Where one more replica of a partition is best kept."""
+        return min(
+            (broker for broker in homes if broker not in replicas),
+            key=lambda broker: (
+                _crowd(broker, replicas, racks),
+                self.replicas[broker],
+                self.of_topic(broker, key[0]),
+                broker,
+            ),
+        )
 
 
 def _racks(brokers: Iterable[BrokerInfo]) -> dict[int, str]:
@@ -145,113 +187,127 @@ def _fill(
         replicas.append(best)
 
 
-def _best_home(
-    homes: Iterable[int], replicas: Collection[int], racks: Mapping[int, str], load: Mapping[int, int]
-) -> int:
-    return min(
-        (broker for broker in homes if broker not in replicas),
-        key=lambda broker: (_crowd(broker, replicas, racks), load[broker], broker),
-    )
-
-
 def _spread_over_racks(
-    current: Mapping[PartitionKey, list[int]],
-    homes: Sequence[int],
-    racks: Mapping[int, str],
-    load: Counter[int],
+    current: Mapping[PartitionKey, list[int]], homes: Sequence[int], racks: Mapping[int, str], load: _Load
 ) -> None:
     """Move replicas that share a rack although another rack has fewer of the partition."""
-    for replicas in current.values():
+    for key, replicas in current.items():
         for position in range(len(replicas) - 1, -1, -1):
             broker = replicas[position]
-            others = replicas[:position] + replicas[position + 1 :]
-            if broker not in load or all(home in replicas for home in homes):
+            if broker not in homes or set(homes) <= set(replicas):
                 continue
-            home = _best_home(homes, replicas, racks, load)
+            others = replicas[:position] + replicas[position + 1 :]
+            home = load.best_home(key, homes, replicas, racks)
             if _crowd(home, others, racks) < _crowd(broker, others, racks):
                 replicas[position] = home
-                load[broker] -= 1
-                load[home] += 1
+                load.remove(key, broker)
+                load.add(key, home)
 
 
 def _even_replicas(
-    current: Mapping[PartitionKey, list[int]],
-    homes: Sequence[int],
-    racks: Mapping[int, str],
-    load: Counter[int],
+    current: Mapping[PartitionKey, list[int]], homes: Sequence[int], racks: Mapping[int, str], load: _Load
 ) -> None:
     """Move replicas from full brokers to empty ones until no move that respects the racks helps."""
-    on: dict[int, set[PartitionKey]] = {broker: set() for broker in homes}
-    for key, replicas in current.items():
-        for broker in replicas:
-            if broker in on:
-                on[broker].add(key)
-    while (move := _helpful_move(current, homes, racks, load, on)) is not None:
-        key, full, empty = move
-        replicas = current[key]
-        replicas[replicas.index(full)] = empty
-        on[full].remove(key)
-        on[empty].add(key)
-        load[full] -= 1
-        load[empty] += 1
+    # Pairs between which nothing could be moved. That rarely changes, and to see it takes a look at everything.
+    hopeless: set[tuple[int, int]] = set()
+    moved = False
+    while True:
+        move = _helpful_move(current, homes, racks, load, hopeless)
+        if move is not None:
+            key, full, empty = move
+            replicas = current[key]
+            replicas[replicas.index(full)] = empty
+            load.remove(key, full)
+            load.add(key, empty)
+            moved = True
+        elif hopeless and moved:
+            hopeless.clear()
+            moved = False
+        else:
+            return
 
 
 def _helpful_move(
     current: Mapping[PartitionKey, list[int]],
     homes: Sequence[int],
     racks: Mapping[int, str],
-    load: Mapping[int, int],
-    on: Mapping[int, set[PartitionKey]],
+    load: _Load,
+    hopeless: set[tuple[int, int]],
 ) -> tuple[PartitionKey, int, int] | None:
     """A partition, the fullest broker that can give it away, and the emptiest that can take it."""
-    by_load = sorted(homes, key=lambda broker: (load[broker], broker))
+    by_load = sorted(homes, key=lambda broker: (load.replicas[broker], broker))
     for full in reversed(by_load):
         for empty in by_load:
-            if load[full] - load[empty] < 2:
+            if load.replicas[full] - load.replicas[empty] < 2:
                 break
-            for key in sorted(on[full] - on[empty]):
-                others = [broker for broker in current[key] if broker != full]
-                if _crowd(empty, others, racks) <= _crowd(full, others, racks):
+            if (full, empty) not in hopeless:
+                key = _movable(current, racks, load, full, empty)
+                if key is not None:
                     return key, full, empty
+                hopeless.add((full, empty))
     return None
 
 
-def _even_leaders(current: Mapping[PartitionKey, list[int]], homes: Sequence[int]) -> None:
+def _movable(
+    current: Mapping[PartitionKey, list[int]], racks: Mapping[int, str], load: _Load, full: int, empty: int
+) -> PartitionKey | None:
+    """A partition that can go from one to the other, of the topic that is the most uneven between the two."""
+    held = load.held[full]
+    for topic in sorted(held, key=lambda topic: load.of_topic(empty, topic) - len(held[topic])):
+        for key in held[topic]:
+            if empty in current[key]:
+                continue
+            others = [broker for broker in current[key] if broker != full]
+            if _crowd(empty, others, racks) <= _crowd(full, others, racks):
+                return key
+    return None
+
+
+def _even_leaders(
+    current: Mapping[PartitionKey, list[int]], homes: Sequence[int], movable: Collection[PartitionKey]
+) -> None:
     """Swap preferred leaders with other replicas, in chains where no single swap helps, until leaders are even."""
-    leads: dict[int, set[PartitionKey]] = {broker: set() for broker in homes}
+    led: dict[int, dict[PartitionKey, None]] = {broker: {} for broker in homes}
     for key, replicas in current.items():
-        if replicas[0] in leads:
-            leads[replicas[0]].add(key)
-    while (chain := _leader_chain(current, homes, leads)) is not None:
+        if replicas[0] in led:
+            led[replicas[0]][key] = None
+    while (chain := _leader_chain(current, led, movable)) is not None:
         for key, giver, taker in chain:
             replicas = current[key]
             position = replicas.index(taker)
             replicas[0], replicas[position] = replicas[position], replicas[0]
-            leads[giver].remove(key)
-            leads[taker].add(key)
+            del led[giver][key]
+            led[taker][key] = None
 
 
 def _leader_chain(
-    current: Mapping[PartitionKey, list[int]], homes: Sequence[int], leads: Mapping[int, set[PartitionKey]]
+    current: Mapping[PartitionKey, list[int]],
+    led: Mapping[int, Mapping[PartitionKey, None]],
+    movable: Collection[PartitionKey],
 ) -> list[tuple[PartitionKey, int, int]] | None:
     """The shortest way to take one leadership from a broker and give one to another that leads two fewer or less.
 
     Each step hands one partition on, so that those in between keep their number.
     """
-    for giver in sorted(homes, key=lambda broker: (-len(leads[broker]), broker)):
+    fewest = min(map(len, led.values()), default=0)
+    for giver in sorted(led, key=lambda broker: (-len(led[broker]), broker)):
+        if len(led[giver]) - fewest < 2:
+            return None
         came_by: dict[int, tuple[PartitionKey, int, int]] = {}
         queue = deque([giver])
         while queue:
             broker = queue.popleft()
-            if len(leads[giver]) - len(leads[broker]) >= 2:
+            if len(led[giver]) - len(led[broker]) >= 2:
                 chain = []
                 while broker != giver:
                     chain.append(came_by[broker])
                     broker = came_by[broker][1]
                 return chain[::-1]
-            for key in sorted(leads[broker]):
+            for key in led[broker]:
+                if key not in movable:
+                    continue
                 for taker in current[key][1:]:
-                    if taker in leads and taker != giver and taker not in came_by:
+                    if taker in led and taker != giver and taker not in came_by:
                         came_by[taker] = (key, broker, taker)
                         queue.append(taker)
     return None
