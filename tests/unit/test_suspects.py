@@ -5,7 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from culver.broker.suspects import WAIT_MAX_MS, Suspects
+from culver.broker.suspects import LISTED_MS, NEWS_MS, WAIT_MAX_MS, Suspects
+from culver.core.image import BrokerInfo, ClusterImage
+from culver.core.image_builder import ImageChange
 
 
 class World:
@@ -16,7 +18,9 @@ class World:
         self.timers: list[tuple[float, Any]] = []
         self.leaders = {1, 2}
         self.answers = 0
-        node = SimpleNamespace(
+        self.node = node = SimpleNamespace(
+            broker_id=1,
+            image=ClusterImage("c"),
             clock=SimpleNamespace(monotonic_ms=lambda: self.now_ms),
             scheduler=SimpleNamespace(call_later=self._call_later),
         )
@@ -27,11 +31,11 @@ class World:
         self.timers.append(entry)
         return SimpleNamespace(cancel=lambda: self.timers.remove(entry) if entry in self.timers else None)
 
-    def ask(self) -> bool:
+    def ask(self, *, again: bool = False) -> bool:
         def answer() -> None:
             self.answers += 1
 
-        return self.suspects.wait(lambda: self.leaders, answer)
+        return self.suspects.wait(lambda: self.leaders, answer, again=again)
 
 
 def test_nobody_waits_while_nobody_hung_up() -> None:
@@ -42,13 +46,13 @@ def test_a_question_about_a_suspect_waits_for_another_leader() -> None:
     world = World()
     world.suspects.hung_up(2)
     assert world.ask()
-    world.suspects.image_changed()
+    world.suspects.image_changed(ImageChange(ClusterImage("c"), ClusterImage("c")))
     assert world.answers == 0
     world.leaders = {1, 3}
-    world.suspects.image_changed()
+    world.suspects.image_changed(ImageChange(ClusterImage("c"), ClusterImage("c")))
     assert world.answers == 1
     assert world.timers == []
-    world.suspects.image_changed()
+    world.suspects.image_changed(ImageChange(ClusterImage("c"), ClusterImage("c")))
     assert world.answers == 1
 
 
@@ -77,3 +81,48 @@ def test_nobody_waits_for_ever() -> None:
     callback()
     assert world.answers == 1
     assert not world.ask(), "what has been waited for in vain is not waited for again"
+
+
+def test_who_asks_again_may_be_faster_than_the_news() -> None:
+    world = World()
+    assert world.ask(again=True)
+    [(due_ms, look)] = world.timers
+    assert due_ms == world.now_ms + NEWS_MS
+    world.timers.clear()
+    world.suspects.hung_up(2)
+    look()
+    assert world.answers == 0
+    world.leaders = {1, 3}
+    world.suspects.image_changed(ImageChange(ClusterImage("c"), ClusterImage("c")))
+    assert world.answers == 1
+
+
+def test_who_asks_again_for_no_reason_hears_soon() -> None:
+    world = World()
+    assert world.ask(again=True)
+    [(_, look)] = world.timers
+    look()
+    assert world.answers == 1
+    world.leaders = {1}
+    assert not world.ask(again=True), "what this broker leads itself needs no news"
+
+
+def test_a_broker_that_has_gone_is_named_for_a_moment_longer() -> None:
+    world = World()
+    one, two = BrokerInfo(1, "a", 1), BrokerInfo(2, "b", 2)
+    both = ClusterImage("c", brokers={1: one, 2: two})
+    world.node.image = both.without_broker(2)
+    assert world.suspects.listed() == [one]
+    world.suspects.image_changed(ImageChange(both, world.node.image, brokers=True))
+    assert world.suspects.listed() == [one, two]
+    world.now_ms += LISTED_MS
+    assert world.suspects.listed() == [one]
+
+
+def test_a_broker_that_is_back_is_named_once() -> None:
+    world = World()
+    two, again = BrokerInfo(2, "b", 2), BrokerInfo(2, "b", 3, epoch=1)
+    before = ClusterImage("c", brokers={2: two})
+    world.suspects.image_changed(ImageChange(before, ClusterImage("c"), brokers=True))
+    world.node.image = ClusterImage("c", brokers={2: again})
+    assert world.suspects.listed() == [again]

@@ -57,6 +57,7 @@ class Connection(asyncio.BufferedProtocol):
         "_unsent_bytes",
         "_write_paused",
         "_yielding",
+        "asked_for_leaders",
         "last_active_ms",
         "peer_broker",
         "peer_host",
@@ -79,6 +80,7 @@ class Connection(asyncio.BufferedProtocol):
         self._closed = False
         self._direct: DirectSender | None = None  # made for the first response that holds a range of a file
         self.sends_files = False
+        self.asked_for_leaders = False  # whether it has been told before who leads what
         self.peer_host = ""
         self.peer_broker: FollowerFeed | None = None  # who is there, once it has said BrokerHello
         self.last_active_ms = 0.0

@@ -290,7 +290,7 @@ class Node:
             self.replication.reconfigure()
         self.replication.apply(change)
         self.controller.image_changed(change)
-        self.suspects.image_changed()
+        self.suspects.image_changed(change)
 
     def _session(self, begun: bool) -> None:
         if not begun:

@@ -12,10 +12,17 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from culver.broker.node import Node
+    from culver.core.image import BrokerInfo
+    from culver.core.image_builder import ImageChange
     from culver.scheduler import Timer
 
 # As long as a dead broker's session may last. A client waits longer than that for an answer.
 WAIT_MAX_MS = 3_000.0
+# A client may be faster than the news that its leader has hung up here as well.
+NEWS_MS = 10.0
+# librdkafka (2.16) drops a broker that is no longer listed while it moves that broker's partitions to their new
+# leaders, and then waits another second: it shall see the two changes one after the other.
+LISTED_MS = 5_000.0
 
 
 class _Question:
@@ -36,6 +43,20 @@ class Suspects:
         self._node = node
         self._until_ms: dict[int, float] = {}
         self._questions: dict[_Question, None] = {}
+        self._departed: dict[int, tuple[BrokerInfo, float]] = {}
+
+    def listed(self) -> list[BrokerInfo]:
+        """The brokers to name to clients: those alive, and for a moment those that were."""
+        living = self._node.image.brokers
+        if not self._departed:
+            return list(living.values())
+        now_ms = self._node.clock.monotonic_ms()
+        self._departed = {
+            number: (broker, until)
+            for number, (broker, until) in self._departed.items()
+            if until > now_ms and number not in living
+        }
+        return [*living.values(), *(broker for broker, _ in self._departed.values())]
 
     def hung_up(self, broker_id: int) -> None:
         """The connection to a broker that this one follows has broken."""
@@ -43,10 +64,18 @@ class Suspects:
 
     def is_back(self, broker_id: int) -> None:
         if self._until_ms.pop(broker_id, None) is not None:
-            self.image_changed()
+            self._answer_what_is_clear()
 
-    def wait(self, leaders: Callable[[], Iterable[int]], answer: Callable[[], object]) -> bool:
-        """Whether an answer about partitions with these leaders should wait; `answer` is then called in time."""
+    def wait(
+        self, leaders: Callable[[], Iterable[int]], answer: Callable[[], object], *, again: bool = False
+    ) -> bool:
+        """Whether an answer about partitions with these leaders should wait; `answer` is then called in time.
+
+        One who asks `again` has a reason, perhaps one that this broker is about to learn of.
+        """
+        if again and any(leader not in (-1, self._node.broker_id) for leader in leaders()):
+            self._node.scheduler.call_later(NEWS_MS, lambda: self.wait(leaders, answer) or answer())
+            return True
         if not self._until_ms:
             return False
         until_ms = self._in_doubt_until_ms(leaders())
@@ -58,8 +87,16 @@ class Suspects:
         self._questions[question] = None
         return True
 
-    def image_changed(self) -> None:
-        """Look whether questions can be answered by now."""
+    def image_changed(self, change: ImageChange) -> None:
+        """Remember who has gone, and look whether questions can be answered by now."""
+        if change.brokers:
+            until_ms = self._node.clock.monotonic_ms() + LISTED_MS
+            for number, broker in change.before.brokers.items():
+                if number not in change.after.brokers:
+                    self._departed[number] = (broker, until_ms)
+        self._answer_what_is_clear()
+
+    def _answer_what_is_clear(self) -> None:
         for question in list(self._questions):
             if self._in_doubt_until_ms(question.leaders()) is None:
                 self._answer(question)

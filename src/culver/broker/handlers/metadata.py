@@ -102,7 +102,9 @@ def handle(node: Node, exchange: Exchange, request: MetadataRequest) -> Metadata
         return {partition.leader for image in images if image is not None for partition in image.partitions}
 
     if not makeable:
-        if node.suspects.wait(leaders, lambda: exchange.reply(answer())):
+        again = exchange.connection.asked_for_leaders
+        exchange.connection.asked_for_leaders = True
+        if node.suspects.wait(leaders, lambda: exchange.reply(answer()), again=again):
             return None  # the client has lost one of them: it shall hear of the next, not be sent back
         return answer()
 
@@ -166,7 +168,7 @@ def _response(node: Node, request: MetadataRequest, topics: list[MetadataRespons
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=broker.id, host=broker.host, port=broker.port, rack=broker.rack)
-            for broker in image.brokers.values()
+            for broker in node.suspects.listed()
         ],
         cluster_id=image.cluster_id,
         controller_id=image.controller_id,
