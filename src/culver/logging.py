@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TextIO
 
@@ -66,8 +67,14 @@ def get_logger(name: str) -> Logger:
     return Logger(logging.getLogger(name))
 
 
-def configure_logging(level: str = "warning", form: str = "text", stream: TextIO | None = None) -> None:
-    """Send log lines to `stream`, standard error by default. Called again, it starts afresh."""
+def configure_logging(
+    level: str = "warning",
+    form: str = "text",
+    stream: TextIO | None = None,
+    *,
+    always: Mapping[str, object] | None = None,
+) -> None:
+    """Send log lines to `stream`, standard error by default, with the fields `always`. Called again, it starts afresh."""
     if level not in LEVELS:
         raise ValueError(f"there is no log level {level!r}; choose one of {', '.join(LEVELS)}")
     if form not in FORMATS:
@@ -76,7 +83,7 @@ def configure_logging(level: str = "warning", form: str = "text", stream: TextIO
     for handler in [handler for handler in root.handlers if isinstance(handler, _LineHandler)]:
         root.removeHandler(handler)
     handler = _LineHandler(stream or sys.stderr)
-    handler.setFormatter(_JsonFormatter() if form == "json" else _TextFormatter())
+    handler.setFormatter((_JsonFormatter if form == "json" else _TextFormatter)(always or {}))
     root.addHandler(handler)
     logging.getLogger(_ROOT).setLevel(LEVELS[level])
 
@@ -85,14 +92,20 @@ class _LineHandler(logging.StreamHandler[TextIO]):
     """A handler of ours, told apart from those that a test runner or an embedding program has set."""
 
 
-class _TextFormatter(logging.Formatter):
+class _Formatter(logging.Formatter):
+    def __init__(self, always: Mapping[str, object]) -> None:
+        super().__init__()
+        self.always = always
+
+
+class _TextFormatter(_Formatter):
     def format(self, record: logging.LogRecord) -> str:
         parts = [_time(record), record.levelname.lower(), record.name, _one_line(record.getMessage())]
         parts.extend(f"{key}={_value(value)}" for key, value in _fields(record, self).items())
         return " ".join(parts)
 
 
-class _JsonFormatter(logging.Formatter):
+class _JsonFormatter(_Formatter):
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, object] = {
             "time": _time(record),
@@ -106,8 +119,8 @@ class _JsonFormatter(logging.Formatter):
         return json.dumps(line, default=str)
 
 
-def _fields(record: logging.LogRecord, formatter: logging.Formatter) -> dict[str, object]:
-    fields: dict[str, object] = getattr(record, _FIELDS, {})
+def _fields(record: logging.LogRecord, formatter: _Formatter) -> dict[str, object]:
+    fields: dict[str, object] = {**formatter.always, **getattr(record, _FIELDS, {})}
     if record.exc_info and record.exc_info[1] is not None:
         error = record.exc_info[1]
         text = str(error)

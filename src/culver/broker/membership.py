@@ -28,8 +28,9 @@ _log = get_logger("culver.membership")
 _POLL_MS = 50.0
 _RETRY_MS = 250.0
 # A dead broker's entry stays until its session has timed out; a server may be slow to notice.
-_PATIENCE_SESSIONS = 3.0
+_PATIENCE_SESSIONS = 2.0
 _PATIENCE_MIN_MS = 10_000.0
+_PATIENCE_WITH_OTHERS_MS = 3_000.0
 _CHANGES_MAX = 200
 _TRIES_MAX = 100
 
@@ -100,11 +101,13 @@ class Membership:
     async def _wait_for_id(self) -> None:
         """An entry under this broker's id is another broker's, or that of its own last life, not yet timed out."""
         clock = self._node.clock
-        patience_ms = max(_PATIENCE_SESSIONS * self._node.config.culver_session_timeout_ms, _PATIENCE_MIN_MS)
-        deadline_ms = clock.monotonic_ms() + patience_ms
+        session_ms = self._node.config.culver_session_timeout_ms
+        begun_ms = clock.monotonic_ms()
         me = self._node.broker_id
-        while me in self._node.builder.alive:
-            if clock.monotonic_ms() > deadline_ms:
+        while (other_life := self._node.builder.alive.get(me)) is not None:
+            own = other_life.directory == self._node.logs.directory_id
+            patience_min_ms = _PATIENCE_MIN_MS if own else _PATIENCE_WITH_OTHERS_MS
+            if clock.monotonic_ms() > begun_ms + max(_PATIENCE_SESSIONS * session_ms, patience_min_ms):
                 other = self._node.image.registrations.get(me)
                 where = f" at {other.host}:{other.port}" if other is not None else ""
                 raise BrokerRefused(

@@ -27,6 +27,9 @@ BACKOFF_MAX_MS = 1_000.0
 # To be connected and let in. A host that is gone answers nothing at all.
 GREETING_MAX_MS = 3_000.0
 
+_NOT_THERE = "it is not in the cluster"
+_HUNG_UP = "it closed the connection"
+
 _REQUEST_START = Struct(">ihhih")
 _CORRELATION_ID = Struct(">i")
 # What an answer may have beside the records asked for. One batch that is larger than the limit comes whole.
@@ -190,7 +193,7 @@ class Peer:
             return
         broker = self._node.image.brokers.get(self.broker_id)
         if broker is None:
-            self._retry("it is not in the cluster")
+            self._retry(_NOT_THERE)
             return
         config = self._node.config
         answer_max_bytes = (
@@ -245,7 +248,7 @@ class Peer:
 
     def lost(self, link: PeerLink, error: Exception | None) -> None:
         if link is self._link:
-            self._drop(str(error) if error is not None else "it closed the connection")
+            self._drop(str(error) if error is not None else _HUNG_UP)
 
     def give_up(self, reason: str) -> None:
         """Its answers are of no use: begin anew with another connection."""
@@ -264,7 +267,9 @@ class Peer:
     def _retry(self, reason: str) -> None:
         if reason != self._complained:
             self._complained = reason
-            _log.warning("no connection to a broker", broker=self.broker_id, reason=reason)
+            # One that stops, or has stopped, is no trouble of this broker's.
+            write = _log.info if reason in (_HUNG_UP, _NOT_THERE) else _log.warning
+            write("no connection to a broker", broker=self.broker_id, reason=reason)
         self._timer = self._node.scheduler.call_later(self._backoff_ms, self._connect)
         self._backoff_ms = min(self._backoff_ms * 2, BACKOFF_MAX_MS)
 

@@ -35,7 +35,11 @@ def serve(config: BrokerConfig) -> int:
     OSError when it cannot listen or use its directory, StoreError when it cannot use the metadata store,
     BrokerRefused when the cluster does not take it.
     """
-    configure_logging(config.log_level, config.log_format)
+    # Several brokers may write to the same place.
+    alone = config.culver_coordination == _LOCAL
+    configure_logging(
+        config.log_level, config.log_format, always=None if alone else {"node": config.broker_id}
+    )
     _raise_open_files_limit()
     # A thread that comes back from an fsync must not wait five milliseconds (Python's default) for its turn.
     sys.setswitchinterval(_SWITCH_INTERVAL_SECONDS)
