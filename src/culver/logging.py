@@ -74,7 +74,7 @@ def configure_logging(
     *,
     always: Mapping[str, object] | None = None,
 ) -> None:
-    """Send log lines to `stream`, standard error by default, with the fields `always`. Called again, it starts afresh."""
+    """Send log lines to `stream`, standard error if None, with the fields `always`. Called again, it starts afresh."""
     if level not in LEVELS:
         raise ValueError(f"there is no log level {level!r}; choose one of {', '.join(LEVELS)}")
     if form not in FORMATS:
