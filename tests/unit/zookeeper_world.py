@@ -24,8 +24,8 @@ class ThreadsafeMortalScheduler(MortalScheduler):
 
 
 class ZooKeeperWorld(AsyncioWorld):
-    def __init__(self, server: str, path: str) -> None:
-        super().__init__(SESSION_TIMEOUT_MS)
+    def __init__(self, server: str, path: str, session_timeout_ms: int = SESSION_TIMEOUT_MS) -> None:
+        super().__init__(session_timeout_ms)
         self._server = server
         self._path = path
         self.proxies: dict[MetadataStore, TcpProxy] = {}

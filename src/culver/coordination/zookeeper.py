@@ -31,6 +31,7 @@ from culver.coordination.store import (
     Create,
     Done,
     Entry,
+    Event,
     IdsDone,
     OnEvents,
     OnSession,
@@ -96,7 +97,7 @@ class ZooKeeperStore:
         self._client = ZooKeeperClient(
             self._hosts, session_timeout_ms, self._inbox, clock, self._connection_changed
         )
-        self._mirror = Mirror(self._client, self._root, lambda: self._inbox.put(self._deliver))
+        self._mirror = Mirror(self._client, self._root, self._tell)
         self._on_events: OnEvents = lambda _events: None
         self._on_session: OnSession = lambda _begun: None
         self._lease_until_ms = -math.inf
@@ -123,7 +124,6 @@ class ZooKeeperStore:
         self._client.start()
         self._wait_until_begun(started_ms)
         self._opening = False
-        self._mirror.events.clear()
         self._on_events, self._on_session = on_events, on_session
         self._tick()
         _log.info(
@@ -218,14 +218,12 @@ class ZooKeeperStore:
             _log.warning("no connection", hosts=self._hosts, session=f"{self._client.session or 0:#x}")
         else:
             self._lose_session()
-        self._deliver()
 
     def _lose_session(self) -> None:
         _log.warning("the session is lost", hosts=self._hosts)
         self._lease_until_ms = -math.inf
         self._begun = False
         self._refuse_held("the session was lost", math.inf)
-        self._deliver()
         if self._told_of_session and not self._opening:
             self._told_of_session = False
             self._on_session(False)
@@ -241,7 +239,6 @@ class ZooKeeperStore:
         if self._begun or not self._all_read or self._lease_until_ms == -math.inf:
             return
         self._begun = True
-        self._deliver()
         if not self._told_of_session:
             self._told_of_session = True
             _log.info("a new session has begun", session=f"{self._client.session:#x}")
@@ -326,14 +323,11 @@ class ZooKeeperStore:
 
     def _report_finished(self) -> None:
         while self._jobs and self._jobs[0].finished and not self._closed:
-            self._deliver()
             job = self._jobs.popleft()
             job.report(job.result, job.error)
 
-    def _deliver(self) -> None:
-        events = self._mirror.events
-        if events and not self._opening:
-            self._mirror.events = []
+    def _tell(self, events: Sequence[Event]) -> None:
+        if not (self._opening or self._closed):
             self._on_events(events)
 
     # --- changes ---
@@ -356,14 +350,20 @@ class ZooKeeperStore:
             else:
                 parts(None)
 
-        def done(error: Exception | None) -> None:
-            failed = outcome[0] if outcome else None
+        def read(error: Exception | None) -> None:
+            if error is None:
+                self._mirror.when_told(told)
+            else:
+                told(error)
+
+        def told(error: Exception | None) -> None:
+            failed = outcome[0]
             if failed is None and error is not None:
                 failed = StoreError(error_text(error))
             self._finish(job, failed)
 
         paths = {change.path for change in changes if not isinstance(change, Check)}
-        parts = Countdown(1 + len(paths), done)
+        parts = Countdown(1 + len(paths), read)
         self._client.request(make, answered)
         for path in paths:
             self._mirror.read(path, parts)

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import SessionExpiredError
+from kazoo.exceptions import ConnectionDropped, SessionExpiredError
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.serialization import Connect
 from kazoo.protocol.states import KazooState, KeeperState
@@ -31,9 +31,9 @@ Answered: TypeAlias = Callable[[Any, Exception | None], object]
 OnConnection: TypeAlias = Callable[[KazooState], object]
 
 DEFAULT_PATH = "/culver"
-# Pauses between attempts to connect: short against any session's timeout, so that a blip does not cost the session.
-_RETRY_DELAY_SECONDS = 0.05
-_RETRY_DELAY_MAX_SECONDS = 0.5
+# Pauses between attempts to connect, in parts of the session's timeout: a blip is not to cost the session.
+_RETRY_DELAY_SHARE = 1 / 40
+_RETRY_DELAY_MAX_SHARE = 1 / 10
 # kazoo reports every failed attempt; the store says once that the connection is gone.
 _kazoo_log = logging.getLogger("culver.zookeeper.kazoo")
 _kazoo_log.setLevel(logging.ERROR)
@@ -118,6 +118,16 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
     def __init__(self, inbox: Inbox) -> None:
         super().__init__()
         self.completion_queue = inbox
+        # To be called with the result of the next request.
+        self.answered: Callable[[Any], object] | None = None
+
+    def async_result(self) -> Any:
+        # Linked before the request goes out: linked after, an answer could come to the inbox behind what came later.
+        result = super().async_result()
+        answered, self.answered = self.answered, None
+        if answered is not None:
+            result.rawlink(answered)
+        return result
 
     def start(self) -> None: ...
 
@@ -162,18 +172,20 @@ class ZooKeeperClient:
         self._session_now: int | None = None
         self._fence = threading.Lock()
         self._broker_heard_ms = clock.monotonic_ms()
+        self._cut_since_ms: float | None = None  # kazoo's thread alone
         self._stopped_by_itself = False
         self._closed = False
-        handler = _Handler(inbox)
+        self._handler = handler = _Handler(inbox)
+        timeout_s = session_timeout_ms / 1000.0
         self._kazoo = KazooClient(
             hosts,
-            timeout=session_timeout_ms / 1000.0,
+            timeout=timeout_s,
             handler=handler,
             connection_retry=KazooRetry(
                 max_tries=-1,
-                delay=_RETRY_DELAY_SECONDS,
+                delay=timeout_s * _RETRY_DELAY_SHARE,
                 backoff=1.5,
-                max_delay=_RETRY_DELAY_MAX_SECONDS,
+                max_delay=timeout_s * _RETRY_DELAY_MAX_SHARE,
                 sleep_func=handler.sleep_func,
             ),
             logger=_kazoo_log,
@@ -182,12 +194,14 @@ class ZooKeeperClient:
         self._look_inside(self._kazoo._connection)
 
     def _look_inside(self, connection: Any) -> None:
-        """Two things that kazoo keeps to itself: the timeout that was granted, and its own pings.
+        """Three things that kazoo keeps to itself: the timeout that was granted, its own pings, and what it has seen.
 
         kazoo pings a server on its own thread for as long as the process exists. A broker whose thread hangs would
         keep its session, and its partitions, for ever; so without a sign of life from there, no ping goes out. And
         it takes a connection for dead when a ping is not answered within a time that may be a sixth of the timeout;
-        so none goes out before there is reason for doubt. The store renews the session in any case.
+        so none goes out before there is reason for doubt. The store renews the session in any case. Lastly, a server
+        that has lost its data turns away whoever has seen more than it has, without a word; to find that out, the
+        client says after a session's timeout that it has seen nothing. The store syncs before it reads.
         """
         try:
             invoke, send_ping = connection._invoke, connection._send_ping
@@ -197,6 +211,8 @@ class ZooKeeperClient:
             ) from error
 
         def invoke_and_note(timeout: float, request: Any, xid: int | None = None) -> Any:
+            if isinstance(request, Connect) and self._out_of_touch:
+                request = request._replace(last_zxid_seen=0)
             answer = invoke(timeout, request, xid)
             if isinstance(request, Connect):
                 self._granted_ms = answer[0].time_out
@@ -204,12 +220,20 @@ class ZooKeeperClient:
 
         def ping_while_alive(timeout: float) -> None:
             doubtful_ms = self.session_timeout_ms / 3
-            alive = self._clock.monotonic_ms() - self._broker_heard_ms < doubtful_ms
-            if alive and connection._socket.silent_ms > doubtful_ms:
+            if connection._socket.silent_ms < doubtful_ms:
+                return
+            if self._closed:
+                raise ConnectionDropped("the end of the session is not confirmed")
+            if self._clock.monotonic_ms() - self._broker_heard_ms < doubtful_ms:
                 send_ping(timeout)
 
         connection._invoke = invoke_and_note
         connection._send_ping = ping_while_alive
+
+    @property
+    def _out_of_touch(self) -> bool:
+        since_ms = self._cut_since_ms
+        return since_ms is not None and self._clock.monotonic_ms() > since_ms + self.session_timeout_ms
 
     def start(self) -> None:
         """Begin to connect; returns at once."""
@@ -223,20 +247,24 @@ class ZooKeeperClient:
             self._stopped_by_itself = False
             self._kazoo.start_async()
 
-    def request(self, make: Callable[[KazooClient], Any], answered: Answered) -> None:
+    def request(self, make: Callable[[KazooClient], object], answered: Answered) -> None:
         """Send what `make` asks of kazoo, in the session that the broker knows of; answered later, in its own turn."""
         with self._fence:
             # kazoo fails everything that waits in its queue after it has told of a lost session, so what is put
             # there under the fence cannot outlive it.
             in_session = self.session is not None and self.session == self._session_now
-            result = make(self._kazoo) if in_session else None
-        if result is None:
+            if in_session:
+                self._handler.answered = lambda result: answered(result.value, result.exception)
+                make(self._kazoo)
+        if not in_session:
             self._inbox.put(partial(answered, None, SessionExpiredError()))
-        else:
-            result.rawlink(lambda result: answered(result.value, result.exception))
 
     def _state_changed(self, state: KazooState) -> None:
         """On kazoo's thread."""
+        if state == KazooState.CONNECTED:
+            self._cut_since_ms = None
+        elif self._cut_since_ms is None:
+            self._cut_since_ms = self._clock.monotonic_ms()
         with self._fence:
             if state == KazooState.CONNECTED:
                 self._session_now = self._kazoo.client_id[0]
@@ -260,7 +288,7 @@ class ZooKeeperClient:
         self._on_connection(state)
 
     def close(self) -> None:
-        """End the session at the server if it can be reached; what was requested before is still made."""
+        """End the session at the server if it answers; what was requested before is still made."""
         self._closed = True
         self._inbox.close()
         self._kazoo.stop()
