@@ -73,8 +73,10 @@ class Administration:
                 ErrorCode.INVALID_REPLICATION_FACTOR,
                 f"replication factor {factor} asked for, but only {len(known)} broker(s) are registered",
             )
-        # Topics begin at different brokers, or each first partition would be led by the same one.
-        first = (self._node.random.randrange(len(known)) if first_partition == 0 else 0) + first_partition
+        # Topics begin at different brokers and with different followers, or topics of one partition would all be
+        # held by the same ones.
+        ways = len(known) * max(len(known) - 1, 1)
+        first = (self._node.random.randrange(ways) if first_partition == 0 else 0) + first_partition
         return place(known, set(image.brokers), partition_count, factor, first=first)
 
     def create_topic(self, topic: NewTopic, done: Outcome) -> None:
