@@ -37,9 +37,9 @@ class IsrChanges:
         partition.state.propose(isr)
         changes: list[Change] = [put_partition((topic, image, after))]
         if joining is not None:
-            # A follower that has restarted since that fetch may have lost what it then had (KIP-903). Behind the entry's
-            # own condition, which stores report first: a conflict over the follower then means that the entry is as
-            # it was, also when this is sent a second time.
+            # A follower that has restarted since that fetch may have lost what it then had (KIP-903). It comes behind
+            # the entry's own condition, which stores report first: a conflict over the follower then means that the
+            # entry is as it was, also when this is sent a second time.
             changes.append(Check(f"{entries.REGISTRATIONS}{joining.id}", joining.epoch))
         _log.info(
             "in-sync replicas change",
