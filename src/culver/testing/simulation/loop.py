@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import inspect
 import random
 from asyncio import events
 from collections import deque
@@ -205,6 +206,17 @@ class Process:
     def _ended(self, task: asyncio.Task[Any]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             self.world.failed(f"a task failed with {type(error).__name__}: {error}", error)
+
+    def let_go(self) -> None:
+        """The run is over. What was never begun is closed, so that nobody takes it for forgotten."""
+        for task in self.remains:
+            if isinstance(task, asyncio.Task):
+                coroutine = task.get_coro()
+                if (
+                    inspect.iscoroutine(coroutine)
+                    and inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED
+                ):
+                    coroutine.close()
 
     def unnoticed_errors(self) -> list[BaseException]:
         """Of tasks that failed while nobody waited for them."""

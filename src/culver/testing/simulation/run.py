@@ -106,6 +106,7 @@ class Run:
                 self.world.failed(
                     f"{process.name}: a task failed with {type(error).__name__}: {error}", error
                 )
+            process.let_go()
         verdict = judge(self.history)
         verdict.violations += self._violations
         verdict.violations += [Violation("exception", error) for error in self.world.errors]
