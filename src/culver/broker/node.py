@@ -31,6 +31,7 @@ from culver.core.fetch_session import FetchSessions
 from culver.core.image import ClusterImage
 from culver.core.image_builder import ImageBuilder, ImageChange
 from culver.errors import ErrorCode
+from culver.log.identity import DataDirectoryOfAnother, DirectoryIdentity
 from culver.log.limits import LogLimits
 from culver.log.store import LogStore
 from culver.logging import get_logger
@@ -167,6 +168,7 @@ class Node:
         """Recover, listen, join the cluster, and return the address that clients are told."""
         self.builder.apply(self.store.open(self._events, self._session).items())
         if self.builder.cluster is None:
+            self._refuse_emptied_store()
             await self._found_cluster()
         self._configure()
         self._open_logs()
@@ -178,6 +180,16 @@ class Node:
         self.housekeeping.start()
         await self._settled()
         return host, port
+
+    def _refuse_emptied_store(self) -> None:
+        """A store without a cluster is a new one, or one that has lost its data; old logs tell which."""
+        known = DirectoryIdentity(self.filesystem, self.data_directory, was_clean=True).known
+        if known is not None:
+            raise DataDirectoryOfAnother(
+                f"the data directory {self.data_directory} belongs to cluster {known.cluster_id}, but the metadata "
+                f"store ({self.config.culver_coordination}) is empty. Bring the store's data back, or point this "
+                "broker at the right store; to begin anew, give it another directory"
+            )
 
     async def _found_cluster(self) -> None:
         """The first broker gives the cluster its id and secret."""
@@ -218,13 +230,16 @@ class Node:
         return socket_name(bound_host), bound_port
 
     async def _settled(self) -> None:
-        """Wait a moment until there is a controller and, if it is this broker, its first elections are over.
+        """Wait a moment until there is a controller, its first elections, if it is this broker, are over, and groups
+        are loaded.
 
         A broker that says it is ready should be; but it must not wait for others that may never come.
         """
         deadline_ms = self.clock.monotonic_ms() + _SETTLED_MAX_MS
-        while self.image.controller_id == -1 or (
-            self.image.controller_id == self.broker_id and not self.controller.idle
+        while (
+            self.image.controller_id == -1
+            or (self.image.controller_id == self.broker_id and not self.controller.idle)
+            or self.groups.loading
         ):
             if self.clock.monotonic_ms() > deadline_ms:
                 break
@@ -277,8 +292,9 @@ class Node:
                 # Whoever emptied or replaced the store has not told us to delete every log.
                 self.stop_because(
                     BrokerRefused(
-                        f"the metadata store does not know the cluster {self.image.cluster_id} any more; "
-                        "nothing was deleted here: bring its state back, then start this broker again"
+                        f"the metadata store does not know the cluster {self.image.cluster_id} any more: its data "
+                        "was removed or replaced. The logs of this broker stay as they are; bring the store's data "
+                        "back, then start it again"
                     )
                 )
                 return
