@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
-from culver.testing import Cluster
+from culver.testing import Broker, Cluster
 
 DELIVERY_SECONDS = 60.0
 _PAUSE_SECONDS = 0.002
@@ -18,7 +18,7 @@ _PAUSE_SECONDS = 0.002
 class Load:
     """Produces numbered records with acks=all in the background until the block ends, then checks every one."""
 
-    def __init__(self, cluster: Cluster, topic: str) -> None:
+    def __init__(self, cluster: Cluster | Broker, topic: str) -> None:
         self._bootstrap = cluster.bootstrap_servers
         self._topic = topic
         self._stop = threading.Event()
