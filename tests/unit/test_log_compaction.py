@@ -272,7 +272,7 @@ def test_a_damaged_segment_is_not_written_anew() -> None:
 @pytest.mark.parametrize("power_cut", [False, True])
 def test_a_crash_at_any_step_loses_no_key(power_cut: bool) -> None:
     """Every operation of the pass and of its finish fails once, as if the machine died there."""
-    for step in range(1, 60):
+    for step in range(1, 200):
         fixture = CompactedLog(segment_bytes=400)
         for number in range(30):
             fixture.put((b"k%d" % (number % 7), b"%d" % number))

@@ -165,3 +165,17 @@ def test_a_clean_close_does_not_rely_on_a_flush_that_nobody_finished() -> None:
     fixture.faulty.crash(power_cut=True, seed=3)
     fixture.reopen(clean=True, checkpoint=fixture.log.checkpoint())
     assert fixture.values() == [b"value %d" % number for number in range(7)]
+
+
+def test_a_flush_that_has_nothing_of_the_active_segment_is_not_extended_to_it() -> None:
+    """Right after a roll, say: only the closed segment and the names are to be synced."""
+    fixture = LogFixture()
+    task = fixture.log.begin_flush()
+    assert task is not None
+    fixture.append()
+    fixture.log.extend_flush(task)
+    task.run()
+    fixture.log.finish_flush(task, None)
+    assert fixture.log.flushed_offset == 0
+    fixture.log.flush()
+    assert fixture.log.flushed_offset == 1

@@ -188,9 +188,29 @@ def test_a_log_that_lost_flushed_batches_is_corrupt() -> None:
 def test_a_bad_batch_in_a_segment_before_the_last_is_corruption() -> None:
     fixture = filled(5, segment_bytes=160)
     assert fixture.fs.exists(SECOND_SEGMENT)
+    fixture.log.flush()
     fixture.fs.write_atomic(LOG_PATH, fixture.fs.read(LOG_PATH)[:-3])
     fixture.reopen()
     assert "later segments hold data" in assert_refuses_to_serve(fixture)
+
+
+def test_a_closed_segment_that_was_not_flushed_may_be_torn_though_the_next_one_holds_data() -> None:
+    """Nothing says that the kernel writes files back in the order of their segments."""
+    fixture = filled(5, segment_bytes=160)
+    assert fixture.fs.size(SECOND_SEGMENT)
+    fixture.fs.write_atomic(LOG_PATH, fixture.fs.read(LOG_PATH)[:-3])
+    fixture.reopen()
+    assert fixture.log.corruption is None
+    assert fixture.values() == [b"value 0"]
+    assert not fixture.fs.exists(SECOND_SEGMENT)
+
+
+def test_a_segment_that_is_missing_is_corruption() -> None:
+    fixture = filled(7, segment_bytes=160)
+    fixture.log.flush()
+    fixture.fs.remove(SECOND_SEGMENT)
+    fixture.reopen()
+    assert "data is missing" in assert_refuses_to_serve(fixture)
 
 
 def test_a_length_field_that_lies_is_corruption_when_batches_follow() -> None:

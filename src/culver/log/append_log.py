@@ -19,7 +19,7 @@ from culver.errors import ErrorCode, KafkaError
 from culver.filesystem import Buffer, FileSystem
 from culver.log import names
 from culver.log.batches import HEADER, LENGTH_OVERHEAD_BYTES, RELATIVE_OFFSET_MAX, HeaderFields
-from culver.log.flush import FlushTask, Unflushed
+from culver.log.flush import FlushTask, Unflushed, mark_unflushed
 from culver.log.limits import LogLimits
 from culver.log.open_files import OpenFiles
 from culver.log.producer_snapshot import encode_snapshot
@@ -280,6 +280,7 @@ class AppendLog:
         segment.start_empty()
         try:
             closing.finish_time_index()
+            mark_unflushed(self._fs, closing)
             segment.open_file(create=True)
         except OSError as error:
             if error.errno in DISK_FULL:
@@ -361,7 +362,7 @@ class AppendLog:
         before the segment. So whatever it says is in that segment if no other has taken its place by then.
         """
         end_offset = self._end_offset
-        if self._active is task.active and task is self._flush_running:
+        if self._active is task.active and task.syncs_active and task is self._flush_running:
             task.up_to_offset = end_offset
 
     def finish_flush(self, task: FlushTask, error: BaseException | None) -> None:

@@ -1,7 +1,13 @@
-"""Flushes: what makes appended batches survive a power cut, done on a thread of its own."""
+"""Flushes: what makes appended batches survive a power cut, done on a thread of its own.
+
+A power cut may take the end of a segment that was closed and not flushed, and leave what is in the next one. Without
+more that looks like damage to what had been flushed. So a mark, the file `X.unflushed`, is made before the next
+segment is, and removed by the flush that covers the closed one.
+"""
 
 from __future__ import annotations
 
+import contextlib
 from threading import Lock
 
 from culver.filesystem import File, FileSystem
@@ -33,6 +39,7 @@ class FlushTask:
         "segments",
         "side_files",
         "snapshots",
+        "syncs_active",
         "up_to_offset",
     )
 
@@ -42,6 +49,8 @@ class FlushTask:
         # Where the last of it is.
         self.active = active
         self.active_bytes = active.size_bytes
+        # Otherwise there was nothing in it to sync, and what comes now is another flush's matter.
+        self.syncs_active = active.unsynced
         self.segments: list[Segment] = []
         self.files: list[File] = []
         # Other files that have been written once and for all.
@@ -62,6 +71,11 @@ class FlushTask:
             file.sync()
         for path in self.paths:
             self._sync(path)
+        if self.rolled:
+            with self._writing:
+                if not self._cut_loose:
+                    for segment in self.rolled:
+                        unmark_unflushed(self._fs, segment)
         for directory in self.directories:
             self._fs.sync_directory(directory)
         if self.rolled or self.side_files:
@@ -90,6 +104,20 @@ class FlushTask:
                 self._fs.write_atomic(path, content, sync=False)
         except OSError as error:
             _log.warning("could not write index or snapshot files", error=str(error))
+
+
+def mark_unflushed(fs: FileSystem, segment: Segment) -> None:
+    """Say that the segment, which is being closed, may lose its end; before there is a next one."""
+    fs.open(_mark_path(segment), create=True).close()
+
+
+def unmark_unflushed(fs: FileSystem, segment: Segment) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        fs.remove(_mark_path(segment))
+
+
+def _mark_path(segment: Segment) -> str:
+    return segment.path.removesuffix(names.LOG) + names.UNFLUSHED
 
 
 class Unflushed:
@@ -132,6 +160,8 @@ class Unflushed:
             task.files.append(segment.open_file())
             segment.pins += 1
             segment.unsynced = False  # an append during the flush sets it again
+        if self.closed_segments:
+            self.note_new_names(directory)  # their marks go
         task.directories = self.directories
         task.paths = self.paths
         task.snapshots = self.snapshots

@@ -4,6 +4,7 @@ topic-0/00000000000000000000.log         record batches, the truth
 topic-0/00000000000000000000.index       offset index, rebuilt from the log when missing
 topic-0/00000000000000000000.timeindex   time index, likewise
 topic-0/00000000000000000042.snapshot    producer state just before offset 42
+topic-0/00000000000000000000.unflushed   that segment is closed, and not known to be on disk: see culver.log.flush
 topic-0/leader-epoch-checkpoint          which leader epoch begins at which offset
 topic-0/partition.metadata               the topic's id
 *.deleted                                on its way out; removed when nobody reads it any more
@@ -21,6 +22,7 @@ STRAY = ".stray"
 CLEANED = ".cleaned"
 SWAP = ".swap"
 PROGRESS = ".progress"
+UNFLUSHED = ".unflushed"
 TEMPORARY = ".new"
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 OFFSET_DIGITS = 20

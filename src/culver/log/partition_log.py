@@ -56,6 +56,9 @@ class PartitionLog(ReplicaLog):
         log = cls(fs, files, clock, directory, config, limits)
         recovery = Recovery(fs, files, directory, config, limits, clock.now_ms())
         log._adopt(recovery.run(clean=clean, checkpoint=checkpoint))
+        if not clean:
+            # The process before may have made segments and died before it made their names durable.
+            log._unflushed.note_new_names(directory)
         if checkpoint is not None:
             log._cleaned_offset = checkpoint.cleaned_offset
             log._checkpointed_end = checkpoint.end_offset

@@ -3,9 +3,9 @@
 After a clean stop only names and sizes are looked at. Otherwise every batch above the recovery point is read
 and its checksum computed. A batch that is not sound is one of two things:
 
-- a torn write, when no batch with a right checksum stands there or after it, in its own file or in a later
-  segment, and everything that had been flushed lies before it. Nobody was promised these bytes: they are cut
-  off, and the broker's log says how many.
+- a torn write, when no batch with a right checksum stands there or after it in its file, everything that had
+  been flushed lies before it, and no later segment holds data or the file is marked as not flushed. Nobody was
+  promised these bytes, nor any after them: they are cut off, and the broker's log says how many.
 - corruption, in every other case: a disk or a person has changed bytes that had been written. Nothing is
   touched, the log does not serve, and `corruption` says which file, where, and what was expected.
 """
@@ -72,6 +72,8 @@ class Recovery:
         self._now_ms = now_ms
         self._checkpoint: Checkpoint | None = None
         self._names_removed = False
+        # Base offsets of segments that were closed and not known to be on disk.
+        self._unflushed: set[int] = set()
         self._found = Recovered(SegmentList(), ProducerStates(limits.producers_max))
 
     def run(self, *, clean: bool, checkpoint: Checkpoint | None) -> Recovered:
@@ -79,6 +81,9 @@ class Recovery:
         found = self._found
         listing = finish_replacements(self._fs, self._directory, self._fs.list(self._directory))
         self._find_segments(listing, checkpoint)
+        self._unflushed = {
+            offset for name in listing if (offset := names.offset_of(name, names.UNFLUSHED)) is not None
+        }
         found.snapshots = sorted(
             offset for name in listing if (offset := names.offset_of(name, names.SNAPSHOT)) is not None
         )
@@ -121,6 +126,10 @@ class Recovery:
         found.segments.add(segment)
         found.end_offset = found.flushed_offset = found.start_offset
         found.epochs.clear()
+        # What is remembered of a producer may not be its last batch, and would have its next one refused.
+        found.producers = ProducerStates(self._limits.producers_max)
+        while found.snapshots:
+            self._remove(names.segment_name(found.snapshots.pop(), names.SNAPSHOT))
 
     # -- what is there ---------------------------------------------------------------------------------------
 
@@ -146,7 +155,7 @@ class Recovery:
         # A segment may have been deleted while its indexes were being written.
         bases = {segment.base_offset for segment in self._found.segments.items}
         for name in listing:
-            for suffix in (names.OFFSET_INDEX, names.TIME_INDEX, names.PROGRESS):
+            for suffix in (names.OFFSET_INDEX, names.TIME_INDEX, names.PROGRESS, names.UNFLUSHED):
                 base_offset = names.offset_of(name, suffix)
                 if base_offset is not None and base_offset not in bases:
                     self._fs.remove(f"{self._directory}/{name}")
@@ -231,7 +240,7 @@ class Recovery:
                 f"{self._directory}: the log ends at offset {found.end_offset}, but everything up to "
                 f"{recovery_point} had been flushed: data is missing"
             )
-        found.flushed_offset = min(recovery_point, found.end_offset)
+        found.flushed_offset = min(max(recovery_point, segments[0].base_offset), found.end_offset)
         if found.corruption is None:
             found.epochs.truncate_from_end(found.end_offset)
             self._drop_later_snapshots()
@@ -242,10 +251,15 @@ class Recovery:
                 self._scan(recovery_point, epochs_known)
 
     def _first_to_check(self, recovery_point: int) -> int:
-        # Segments wholly below the recovery point were synced before it was written down.
+        # Segments wholly below the recovery point were synced before it was written down. That one was cut shorter
+        # since may not be on disk, though.
         segments = self._found.segments
         at = 0
-        while at + 1 < len(segments) and segments.items[at + 1].base_offset <= recovery_point:
+        while (
+            at + 1 < len(segments)
+            and segments.items[at + 1].base_offset <= recovery_point
+            and segments.items[at].base_offset not in self._unflushed
+        ):
             at += 1
         return at
 
@@ -265,8 +279,8 @@ class Recovery:
             segment.size_bytes = 0
         if size_bytes == 0:
             found.end_offset = segment.base_offset
-            self._judge_gap(at, segment.base_offset)
-            return True
+            self._judge_gap(at, segment.base_offset, recovery_point)
+            return found.corruption is None
         file = segment.open_file()
         # Compaction leaves gaps behind it, but never touches the last segment. A follower copies them, though.
         contiguous = at == len(found.segments) - 1 and not self._gaps
@@ -293,11 +307,11 @@ class Recovery:
         elif fault is not None:
             self._judge_fault(at, fault, size_bytes, next_offset, recovery_point)
         else:
-            self._judge_gap(at, next_offset)
+            self._judge_gap(at, next_offset, recovery_point)
         segment.close_file()
         if segment is not found.segments.active:
             segment.finish_time_index()
-        return fault is None
+        return fault is None and found.corruption is None
 
     def _resume(self) -> Resumed | None:
         """Take over what was saved of the last segment, if it can be believed."""
@@ -334,7 +348,7 @@ class Recovery:
         if next_offset < recovery_point:
             self._corrupt(f"{where}; everything up to offset {recovery_point} had been flushed")
             return
-        if any(self._fs.size(follower.path) for follower in later):
+        if self._hold_data(later) and segment.base_offset not in self._unflushed:
             self._corrupt(f"{where}; later segments hold data")
             return
         sound = find_sound_batch(segment.open_file(), fault.position, size_bytes, segment.base_offset)
@@ -370,14 +384,29 @@ class Recovery:
         # At once: what comes next is written there, and must not find the old bytes behind it one day.
         file.sync()
 
-    def _judge_gap(self, at: int, next_offset: int) -> None:
-        """Empty segments that begin beyond the end: a truncation was cut short before it removed them."""
+    def _judge_gap(self, at: int, next_offset: int, recovery_point: int) -> None:
+        """What begins beyond the end of the segment before it: left over from a crash, or something is missing."""
+        segment = self._found.segments.items[at]
         later = self._found.segments.items[at + 1 :]
-        if self._gaps or not later or later[0].base_offset == next_offset:
+        if not later or later[0].base_offset == next_offset:
             return
-        if not any(segment.size_bytes for segment in later):
-            _log.warning("dropped empty segments beyond the log's end", log=self._directory, end=next_offset)
-            self._drop(later)
+        unflushed = segment.base_offset in self._unflushed
+        if unflushed or not self._hold_data(later):
+            if self._gaps and not unflushed:
+                return
+            if next_offset >= recovery_point:
+                _log.warning("dropped segments beyond the log's end", log=self._directory, end=next_offset)
+                self._drop(later)
+                return
+        elif self._gaps:
+            return
+        self._corrupt(
+            f"{segment.path} ends at offset {next_offset}, the next segment begins at {later[0].base_offset}: "
+            "data is missing"
+        )
+
+    def _hold_data(self, segments: list[Segment]) -> bool:
+        return any(self._fs.size(segment.path) for segment in segments)
 
     def _drop(self, segments: list[Segment]) -> None:
         for segment in reversed(segments):
@@ -392,8 +421,10 @@ class Recovery:
 
     def _load_latest_snapshot(self) -> int:
         """The offset of the newest usable snapshot, whose state is loaded; 0 when there is none."""
+        first_offset = self._found.segments.items[0].base_offset
         for offset in reversed(self._found.snapshots):
-            if self._load_snapshot(offset):
+            # One from before the first segment does not know what was written between, and is deleted by now.
+            if offset >= first_offset and self._load_snapshot(offset):
                 return offset
         return 0
 

@@ -16,6 +16,7 @@ from culver.log.batches import (
     MAGIC,
     HeaderFields,
 )
+from culver.log.flush import unmark_unflushed
 from culver.log.segment import Segment
 from culver.log.truncation import TruncatingLog
 from culver.protocol.checksum import crc32c
@@ -143,6 +144,15 @@ class ReplicaLog(TruncatingLog):
     def _append_all(self, view: memoryview, found: list[HeaderFields], size_bytes: int) -> None:
         """Hot. One write for each segment that it takes; mostly that is one."""
         now_ms = self._clock.now_ms()
+        segment = self._active
+        if (
+            0 < segment.size_bytes <= self._roll_at_bytes - size_bytes
+            and found[-1][0] + found[-1][6] <= self._roll_above_offset
+            and max([fields[8] for fields in found]) <= self._roll_above_timestamp_ms
+            and len(segment.offset_index or segment.indexes()[0]) + len(found) <= self._index_entries_max
+        ):
+            self._append_run(segment, view[:size_bytes], found, now_ms)
+            return
         done = 0
         at = 0
         while True:
@@ -198,8 +208,17 @@ class ReplicaLog(TruncatingLog):
 
     def _move_empty_segment(self, base_offset: int) -> None:
         """Have the empty active segment begin at `base_offset`, which is too far from where it begins now."""
-        self._delete_segment(self._active, self._clock.now_ms())
-        self._go_on_in_new_segment(base_offset)
+        try:
+            # Recovery takes a marked segment that does not reach to the next one for torn; so none may be marked.
+            for segment in self._segments.items[:-1]:
+                if segment.unsynced or segment.pins:
+                    segment.open_file().sync()
+                unmark_unflushed(self._fs, segment)
+            self._delete_segment(self._active, self._clock.now_ms())
+            self._fs.sync_directory(self.directory)
+            self._go_on_in_new_segment(base_offset, mark=False)
+        except OSError as error:
+            raise self._fail(error) from error
 
     def _append_run(self, segment: Segment, data: memoryview, run: list[HeaderFields], now_ms: int) -> None:
         """Hot. Write batches that belong into one segment, and note each of them."""

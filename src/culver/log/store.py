@@ -180,7 +180,8 @@ class LogStore:
         if self.was_clean:
             # From here on a crash must lead to recovery.
             self._fs.remove(self._path(CLEAN_FILE))
-            self._fs.sync_directory(self.directory)
+        # Also for partitions that the process before made, and died before their names were durable.
+        self._fs.sync_directory(self.directory)
         for name in listing:
             partition = names.parse_partition_directory(name)
             if partition is None:

@@ -20,6 +20,7 @@ from culver.log.append_log import DISK_FULL, AppendLog
 from culver.log.checkpoint import Checkpoint
 from culver.log.compaction import CompactionTask
 from culver.log.doomed import DoomedFiles
+from culver.log.flush import mark_unflushed, unmark_unflushed
 from culver.log.limits import LogLimits
 from culver.log.open_files import OpenFiles
 from culver.log.producer_search import find_producers
@@ -112,6 +113,8 @@ class TruncatingLog(AppendLog):
                 self._cut(segment, position, end_offset)
             self._restore_producers(end_offset, now_ms)
             self._go_on(end_offset)
+            if len(self._segments) == 1:
+                self._fs.sync_directory(self.directory)  # its name may be all that says where the log is
         except OSError as error:
             raise self._fail(error) from error
 
@@ -195,12 +198,15 @@ class TruncatingLog(AppendLog):
                 raise
             # No room even for an empty file. The old one will do, once its tail cannot come back.
             self._active.open_file().sync()
+            unmark_unflushed(self._fs, self._active)
             self._unflushed.closed_segments.remove(self._active)
             self._plan_roll()
 
-    def _go_on_in_new_segment(self, base_offset: int) -> None:
+    def _go_on_in_new_segment(self, base_offset: int, *, mark: bool = True) -> None:
         segment = Segment(self._fs, self._files, self.directory, base_offset, self._clock.now_ms())
         segment.start_empty()
+        if mark and self._segments.items and self._segments.active.unsynced:
+            mark_unflushed(self._fs, self._segments.active)
         segment.open_file(create=True)
         self._segments.add(segment)
         self._active = segment
@@ -271,8 +277,6 @@ class TruncatingLog(AppendLog):
             self._flush_running = None
             flush.cut_loose()
             self._unflushed.give_back(flush)
-            given_back = {offset for offset, _ in flush.snapshots}
-            self._snapshots = [offset for offset in self._snapshots if offset not in given_back]
             self._epochs.dirty = True
         compaction = self._compaction_running
         if compaction is not None and compaction.reaches_beyond(end_offset):

@@ -115,6 +115,8 @@ class FaultyFileSystem:
     def __init__(self) -> None:
         self._live: dict[str, _Node] = {}
         self._durable: dict[str, _Node] = {}
+        # Changes of names since the last sync of their directory: (name, file or None) pairs that belong together.
+        self._journal: list[list[tuple[str, _Node | None]]] = []
         self._directories = {"/", ""}
         self._locks: set[str] = set()
         self._faults: list[_Fault] = []
@@ -149,11 +151,13 @@ class FaultyFileSystem:
         self._faults.clear()
         self.space_bytes = None
 
-    def crash(self, *, power_cut: bool = False, seed: int = 0, lose_names: bool = True) -> None:
+    def crash(self, *, power_cut: bool = False, seed: int = 0, lose_names: bool | None = True) -> None:
         """The process dies; with a power cut, what was not synced is gone.
 
         Of the bytes written since a file's last sync a random prefix is kept, sometimes with zeros behind it, as
-        when the size reached the disk and the data did not. Names since a directory's last sync are lost.
+        when the size reached the disk and the data did not. A file that was cut is as before or as after. Names
+        since a directory's last sync are lost, or kept, or with None a random number of them is lost, the last ones
+        first, as with a journal that reached the disk in part.
         """
         self._locks.clear()
         self._faults.clear()
@@ -161,8 +165,13 @@ class FaultyFileSystem:
             return
         self._boots += 1
         generator = random.Random(seed)
-        if lose_names:
-            self._live = dict(self._durable)
+        kept_changes = 0 if lose_names else len(self._journal)
+        if lose_names is None:
+            kept_changes = generator.randint(0, len(self._journal))
+        for change in self._journal[:kept_changes]:
+            self._apply(change, self._durable)
+        self._journal.clear()
+        self._live = dict(self._durable)
         for _, node in sorted(self._live.items()):
             node.data = self._torn(node, generator)
             node.durable = bytes(node.data)
@@ -172,8 +181,10 @@ class FaultyFileSystem:
     def _torn(node: _Node, generator: random.Random) -> bytearray:
         written = len(node.data)
         synced = min(len(node.durable), written)
-        if node.data[:synced] != node.durable[:synced] or written == synced:
+        if node.data[:synced] != node.durable[:synced] or written == len(node.durable):
             return bytearray(node.durable)
+        if written < len(node.durable):
+            return bytearray(node.data if generator.random() < 0.5 else node.durable)
         kept = generator.randint(synced, written)
         data = bytearray(node.data[:kept])
         if generator.random() < 0.25:
@@ -223,6 +234,18 @@ class FaultyFileSystem:
         node.data[position : position + len(data)] = data
         node.modified_ms = self.now_ms
 
+    def _change(self, change: list[tuple[str, _Node | None]]) -> None:
+        self._journal.append(change)
+        self._apply(change, self._live)
+
+    @staticmethod
+    def _apply(change: list[tuple[str, _Node | None]], table: dict[str, _Node]) -> None:
+        for path, node in change:
+            if node is not None:
+                table[path] = node
+            else:
+                table.pop(path, None)
+
     def _node(self, path: str) -> _Node:
         node = self._live.get(path)
         if node is None:
@@ -237,7 +260,8 @@ class FaultyFileSystem:
         if node is None:
             if not create or path.rpartition("/")[0] not in self._directories:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-            node = self._live[path] = _Node(modified_ms=self.now_ms)
+            node = _Node(modified_ms=self.now_ms)
+            self._change([(path, node)])
         return FaultyFile(self, path, node)
 
     def exists(self, path: str) -> bool:
@@ -265,7 +289,7 @@ class FaultyFileSystem:
     def rename(self, source: str, target: str) -> None:
         self._occurs("rename", target)
         if source in self._live:
-            self._live[target] = self._live.pop(source)
+            self._change([(target, self._live[source]), (source, None)])
             return
         if source not in self._directories:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), source)
@@ -273,18 +297,23 @@ class FaultyFileSystem:
         for table in (self._live, self._durable):
             for path in [path for path in table if path.startswith(source + "/")]:
                 table[target + path[len(source) :]] = table.pop(path)
+        self._journal = [
+            [(target + p[len(source) :] if p.startswith(source + "/") else p, node) for p, node in change]
+            for change in self._journal
+        ]
         self._directories.discard(source)
         self._directories.add(target)
 
     def remove(self, path: str) -> None:
         self._occurs("remove", path)
         self._node(path)
-        del self._live[path]
+        self._change([(path, None)])
 
     def remove_tree(self, path: str) -> None:
         for table in (self._live, self._durable):
             for entry in [entry for entry in table if entry.startswith(path + "/")]:
                 del table[entry]
+        self._journal = [change for change in self._journal if not change[0][0].startswith(path + "/")]
         self._directories = {entry for entry in self._directories if not (entry + "/").startswith(path + "/")}
 
     def sync_directory(self, path: str) -> None:
@@ -293,6 +322,7 @@ class FaultyFileSystem:
         for entry in [entry for entry in self._durable if entry.rpartition("/")[0] + "/" == prefix]:
             del self._durable[entry]
         self._durable |= {e: n for e, n in self._live.items() if e.rpartition("/")[0] + "/" == prefix}
+        self._journal = [change for change in self._journal if change[0][0].rpartition("/")[0] != path]
 
     def read(self, path: str) -> bytes:
         self._occurs("read", path)
@@ -300,7 +330,7 @@ class FaultyFileSystem:
 
     def write_atomic(self, path: str, data: Buffer, *, sync: bool = True) -> None:
         node = _Node(modified_ms=self.now_ms)
-        self._live[path + ".new"] = node
+        self._change([(path + ".new", node)])
         try:
             self._write(node, path, bytes(data), 0)
             if sync:
@@ -308,9 +338,9 @@ class FaultyFileSystem:
                 node.durable = bytes(node.data)
             self._occurs("rename", path)
         except OSError:
-            del self._live[path + ".new"]
+            self._change([(path + ".new", None)])
             raise
-        self._live[path] = self._live.pop(path + ".new")
+        self._change([(path, node), (path + ".new", None)])
         if sync:
             self.sync_directory(path.rpartition("/")[0])
 
