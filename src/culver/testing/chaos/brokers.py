@@ -68,9 +68,11 @@ class Brokers:
             self._held.discard(broker.broker_id)
             broker.resume()
 
-    def stop(self, broker: Broker) -> None:
-        """Ask it to end, and insist that it does so well."""
+    def stop(self, broker: Broker) -> bool:
+        """Ask it to end, and insist that it does so well. False when something else has been done to it already."""
         with self._lock:
+            if broker not in self.up():
+                return False
             self._held.add(broker.broker_id)
         begun_s = time.monotonic()
         try:
@@ -79,6 +81,7 @@ class Brokers:
             self._complain(f"broker {broker.broker_id} did not stop well: {_last_lines(str(failure))}")
         else:
             self._note(f"broker {broker.broker_id} took {time.monotonic() - begun_s:.1f} s to stop")
+        return True
 
     def launch(self, broker: Broker) -> None:
         """Start it; whether it gets ready is not waited for."""
@@ -127,9 +130,8 @@ class Brokers:
             if refused:
                 self._note(f"drain: {refused}")
             time.sleep(1.0)
-        with self._lock:
-            self._held.add(broker.broker_id)
-        self.stop(broker)
+        while not self.stop(broker):
+            time.sleep(_CARE_SECONDS)
         with self._lock:
             self.cluster.brokers.remove(broker)
             self.added = None
@@ -174,7 +176,7 @@ class Brokers:
         """It ended though nobody asked it to."""
         last = _last_lines(broker.log_text)
         number = broker.broker_id
-        self._note(f"broker {number} ended by itself: {last}")
+        self._note(f"broker {number} ended by itself: {last.splitlines()[-1:]}")
         if number not in self._excused:
             self._complain(f"broker {number} ended by itself: {last}")
         if not self.store_trouble:

@@ -30,6 +30,7 @@ def main() -> None:
     parser.add_argument(
         "--keep", action="store_true", help="keep logs, data and history also when all is well"
     )
+    parser.add_argument("--client-logs", action="store_true", help="have the clients write down what they do")
     parser.add_argument("--quiet", action="store_true", help="the report only")
     arguments = parser.parse_args()
     kinds = tuple(kind.strip() for kind in arguments.faults.split(",") if kind.strip())
@@ -47,6 +48,7 @@ def main() -> None:
         arguments.session_timeout,
         arguments.rate,
         kinds=kinds,
+        client_logs=arguments.client_logs,
     )
     print(f"seed {seed}, {plan.seconds:.0f} s, {plan.store}", flush=True)
     report = Run(plan, (lambda _line: None) if arguments.quiet else _say, keep=arguments.keep).run()

@@ -7,8 +7,8 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from culver.testing.chaos.worker import Clock, Worker
-from culver.testing.history import Commit, CommittedRead, History, Outcome, Partition, Poll
+from culver.testing.chaos.worker import Worker, Workplace
+from culver.testing.history import Commit, CommittedRead, Outcome, Partition, Poll
 
 _POLL_SECONDS = 0.2
 _AT_ONCE = 500
@@ -33,26 +33,21 @@ _IMPOSSIBLE = frozenset(
 )
 
 
-def settings(bootstrap: str, name: str, group: str) -> dict[str, Any]:
+def settings(place: Workplace, name: str, group: str) -> dict[str, Any]:
     """What all consumers have in common."""
-    return {
-        "bootstrap.servers": bootstrap,
-        "client.id": name,
+    return place.settings(name) | {
         "group.id": group,
         "enable.auto.commit": False,
         "auto.offset.reset": "error",
-        "reconnect.backoff.max.ms": 1_000,
-        "topic.metadata.refresh.interval.ms": 2_000,
         "fetch.wait.max.ms": 200,
-        "log_level": 0,
     }
 
 
 class Reader(Worker):
     """Keeps positions, and writes down what was read."""
 
-    def __init__(self, name: str, history: History, now_ms: Clock, group: str | None = None) -> None:
-        super().__init__(name, history, now_ms)
+    def __init__(self, name: str, place: Workplace, group: str | None = None) -> None:
+        super().__init__(name, place)
         self.positions: dict[Partition, int] = {}
         self._group = group
         self._assignment = 0
@@ -93,19 +88,10 @@ class Reader(Worker):
 class AssignedConsumer(Reader):
     """Reads all partitions from the start on and goes on for ever, from the replica in its own rack if it has one."""
 
-    def __init__(
-        self,
-        name: str,
-        bootstrap: str,
-        history: History,
-        partitions: list[Partition],
-        now_ms: Clock,
-        *,
-        rack: str | None = None,
-    ) -> None:
-        super().__init__(name, history, now_ms)
-        self.positions = dict.fromkeys(partitions, 0)
-        self._settings = settings(bootstrap, name, f"reader-{name}")
+    def __init__(self, name: str, place: Workplace, *, rack: str | None = None) -> None:
+        super().__init__(name, place)
+        self.positions = dict.fromkeys(place.partitions, 0)
+        self._settings = settings(place, name, f"reader-{name}")
         if rack is not None:
             self._settings["client.rack"] = rack
 
@@ -127,23 +113,13 @@ class AssignedConsumer(Reader):
 class GroupMember(Reader):
     """Reads what the group gives it from where the group has committed; now and then it leaves and comes back."""
 
-    def __init__(
-        self,
-        name: str,
-        bootstrap: str,
-        history: History,
-        topics: list[str],
-        now_ms: Clock,
-        *,
-        group: str,
-        stays_s: float,
-    ) -> None:
-        super().__init__(name, history, now_ms, group)
-        self._topics = topics
+    def __init__(self, name: str, place: Workplace, *, group: str, stays_s: float) -> None:
+        super().__init__(name, place, group)
+        self._topics = sorted({topic for topic, _ in place.partitions})
         self._stays_s = stays_s
         self._may_leave = True
         self._committed: dict[Partition, int] = {}
-        self._settings = settings(bootstrap, name, group) | {
+        self._settings = settings(place, name, group) | {
             "session.timeout.ms": 6_000,
             "heartbeat.interval.ms": 1_000,
         }
@@ -248,12 +224,11 @@ class GroupMember(Reader):
                 self.errors[each.error.name()] += 1
 
 
-def read_all(
-    bootstrap: str, partitions: list[Partition], deadline_s: float
-) -> dict[Partition, list[tuple[int, bytes]]]:
+def read_all(place: Workplace, deadline_s: float) -> dict[Partition, list[tuple[int, bytes]]]:
     """Every record of the partitions from start to end. TimeoutError when the ends are not reached in time."""
+    partitions = place.partitions
     found: dict[Partition, list[tuple[int, bytes]]] = {partition: [] for partition in partitions}
-    consumer = Consumer(settings(bootstrap, "last", "last") | {"enable.partition.eof": True})
+    consumer = Consumer(settings(place, "last", "last") | {"enable.partition.eof": True})
     try:
         consumer.assign([TopicPartition(topic, index, 0) for topic, index in partitions])
         ended: set[Partition] = set()

@@ -48,12 +48,16 @@ WITH_ZOOKEEPER = (
 
 @dataclass
 class Fault:
-    """Something that is wrong from its beginning to its end."""
+    """Something that is wrong from its beginning to its end.
+
+    Work is done on a thread of its own in the meantime, whatever else goes wrong; the fault is over when it is done.
+    """
 
     kind: str
     text: str
     lasts_s: float
     end: Callable[[], object]
+    work: Callable[[], object] | None = None
     begun_ms: float = 0.0
     ended_ms: float | None = None
 
@@ -162,10 +166,10 @@ class Nemesis:
         return self._freeze(kind, self._up())
 
     def _restart(self, kind: str, victims: list[Broker] | None = None) -> Fault | None:
-        one = self._any()
-        chosen = victims or ([one] if one is not None else [])
-        for broker in chosen:
-            self._brokers.stop(broker)
+        if victims is None:
+            one = self._any()
+            victims = [] if one is None else [one]
+        chosen = [broker for broker in victims if self._brokers.stop(broker)]
 
         def end() -> None:
             for broker in chosen:
@@ -354,14 +358,13 @@ class Nemesis:
     def _rolling_restart(self, kind: str) -> Fault | None:
         """One after the other, each when the one before is back in sync."""
 
-        def end() -> None:
+        def work() -> None:
             for broker in list(self._brokers.cluster.brokers):
-                if broker in self._up():
-                    self._brokers.stop(broker)
+                if self._brokers.stop(broker):
                     self._brokers.launch(broker)
                     self._brokers.wait_until_whole()
 
-        return Fault(kind, "rolling restart", 0.0, end)
+        return Fault(kind, "rolling restart", 0.0, lambda: None, work)
 
     def _grow(self, kind: str) -> Fault | None:
         """One more broker, and partitions onto it."""
@@ -369,11 +372,11 @@ class Nemesis:
         if broker is None:
             return None
 
-        def end() -> None:
+        def work() -> None:
             self._brokers.wait_until_whole()
             self._move(kind)
 
-        return Fault(kind, f"added broker {broker.broker_id}", 0.0, end)
+        return Fault(kind, f"added broker {broker.broker_id}", 0.0, lambda: None, work)
 
     def _shrink(self, kind: str) -> Fault | None:
         """The broker that was added is drained and goes away."""
@@ -381,12 +384,7 @@ class Nemesis:
         if broker is None:
             return None
         number = broker.broker_id
-
-        def end() -> None:
-            self._brokers.wait_until_whole()
-            self._brokers.drain(broker)
-
-        return Fault(kind, f"drain broker {number}", 0.0, end)
+        return Fault(kind, f"drain broker {number}", 0.0, lambda: None, lambda: self._brokers.drain(broker))
 
 
 def _names(victims: list[Broker]) -> str:

@@ -42,6 +42,8 @@ class Plan:
         TopicPlan("events", 1, 3, {"min.insync.replicas": 1, "segment.ms": 10_000}),
         TopicPlan("pairs", 1, 2, {"min.insync.replicas": 2}),
     )
+    # Whether Kafka's client library writes down what it does.
+    client_logs: bool = False
     # How long it may take after a fault until every partition takes writes again, and until all is in sync.
     progress_seconds: float = 60.0
     whole_seconds: float = 90.0

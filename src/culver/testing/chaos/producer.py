@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from culver.testing.chaos.worker import Clock, Worker
-from culver.testing.history import ACKS_ALL, History, Outcome, Partition, Send
+from culver.testing.chaos.worker import Worker, Workplace
+from culver.testing.history import ACKS_ALL, Outcome, Partition, Send
 
 _PAUSE_SECONDS = 0.02
 # Of one partition: beyond that nothing more is sent, so that a long standstill does not pile up memory.
@@ -38,17 +37,13 @@ class ChaosProducer(Worker):
     def __init__(
         self,
         name: str,
-        bootstrap: str,
-        history: History,
-        partitions: list[Partition],
-        now_ms: Clock,
+        place: Workplace,
         *,
         acks: int = ACKS_ALL,
         records_per_second: int = 200,
         timeout_ms: int = 0,
     ) -> None:
-        super().__init__(name, history, now_ms)
-        self._partitions = partitions
+        super().__init__(name, place)
         self._acks = acks
         self._idempotent = acks == ACKS_ALL
         self._per_turn = max(1, round(records_per_second * _PAUSE_SECONDS))
@@ -57,9 +52,7 @@ class ChaosProducer(Worker):
         self._begun: set[Partition] = set()
         self.acknowledged: Counter[Partition] = Counter()
         self._give_up_at_s = float("inf")
-        self._settings: dict[str, Any] = {
-            "bootstrap.servers": bootstrap,
-            "client.id": name,
+        self._settings = place.settings(name) | {
             "acks": acks,
             "enable.idempotence": self._idempotent,
             "linger.ms": 2,
@@ -68,10 +61,7 @@ class ChaosProducer(Worker):
             "socket.timeout.ms": 6_000,
             # 0 is for ever.
             "message.timeout.ms": timeout_ms,
-            "topic.metadata.refresh.interval.ms": 2_000,
-            "reconnect.backoff.max.ms": 1_000,
             "retry.backoff.ms": 50,
-            "log_level": 0,
         }
 
     @property
@@ -86,11 +76,12 @@ class ChaosProducer(Worker):
 
     def _run(self) -> None:
         producer = Producer(self._settings)
+        partitions = self._place.partitions
         turn = 0
         while not self._stopping.wait(_PAUSE_SECONDS):
             for _ in range(self._per_turn):
                 turn += 1
-                self._send(producer, self._partitions[turn % len(self._partitions)])
+                self._send(producer, partitions[turn % len(partitions)])
             producer.poll(0)
         while self.unanswered and time.monotonic() < self._give_up_at_s:
             producer.flush(0.2)

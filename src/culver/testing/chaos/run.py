@@ -7,6 +7,7 @@ import random
 import re
 import shutil
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +25,7 @@ from culver.testing.chaos.nemesis import Fault, Nemesis, Surroundings
 from culver.testing.chaos.plan import GROUP, ZOOKEEPER, Plan
 from culver.testing.chaos.producer import ChaosProducer
 from culver.testing.chaos.report import Report
-from culver.testing.chaos.worker import Worker
+from culver.testing.chaos.worker import Worker, Workplace
 from culver.testing.checker import Violation, judge
 from culver.testing.cluster import PartitionState
 from culver.testing.history import History, Partition, Replica
@@ -124,27 +125,23 @@ class Run:
         self._drain()
 
     def _load(self) -> None:
-        plan, history = self._plan, self.history
-        bootstrap = self._cluster.bootstrap_servers
-        partitions = plan.partitions()
-        rate = plan.records_per_second
+        rate = self._plan.records_per_second
+        place = self._place = Workplace(
+            self._cluster.bootstrap_servers,
+            self._plan.partitions(),
+            self.history,
+            self.now_ms,
+            self._directory if self._plan.client_logs else None,
+        )
         self._producers = [
-            ChaosProducer("p1", bootstrap, history, partitions, self.now_ms, records_per_second=rate),
-            ChaosProducer(
-                "p2", bootstrap, history, partitions, self.now_ms, records_per_second=rate, timeout_ms=15_000
-            ),
-            ChaosProducer(
-                "w1", bootstrap, history, partitions, self.now_ms, acks=1, records_per_second=rate // 3
-            ),
+            ChaosProducer("p1", place, records_per_second=rate),
+            ChaosProducer("p2", place, records_per_second=rate, timeout_ms=15_000),
+            ChaosProducer("w1", place, records_per_second=rate // 3, acks=1),
         ]
-        self._consumers = [
-            AssignedConsumer("c1", bootstrap, history, partitions, self.now_ms),
-            AssignedConsumer("c2", bootstrap, history, partitions, self.now_ms, rack="rack-2"),
-        ]
-        topics = [topic.name for topic in plan.topics]
+        self._consumers = [AssignedConsumer("c1", place), AssignedConsumer("c2", place, rack="rack-2")]
         self._members = [
-            GroupMember(name, bootstrap, history, topics, self.now_ms, group=GROUP, stays_s=stays_s)
-            for name, stays_s in (("m1", 45.0), ("m2", 20.0))
+            GroupMember("m1", place, group=GROUP, stays_s=45.0),
+            GroupMember("m2", place, group=GROUP, stays_s=20.0),
         ]
         for worker in self._workers():
             worker.start()
@@ -173,7 +170,8 @@ class Run:
                         time.sleep(self._random.uniform(0, min(fault.lasts_s, 1.0)))
             if not faults:
                 continue
-            faults.sort(key=lambda fault: fault.begun_ms + fault.lasts_s * 1000)
+            # Work may depend on the others being over.
+            faults.sort(key=lambda each: (each.work is not None, each.begun_ms + each.lasts_s * 1000))
             for fault in faults:
                 time.sleep(max(0.0, fault.lasts_s - (self.now_ms() - fault.begun_ms) / 1000))
                 self._over(fault)
@@ -187,6 +185,10 @@ class Run:
         if fault is None:
             return None
         fault.begun_ms = begun_ms
+        if fault.work is not None:
+            worker = threading.Thread(target=fault.work, name=f"chaos-{kind}", daemon=True)
+            worker.start()
+            fault.end = worker.join
         self._faults.append(fault)
         self.note(f"{fault.kind}: {fault.text}, for {fault.lasts_s:.1f} s")
         return fault
@@ -245,11 +247,8 @@ class Run:
             if not producer.join(seconds):
                 self._found("no progress", f"{producer.name} was not answered: {producer.unanswered}")
         self._brokers.wait_until_whole(self._plan.whole_seconds)
-        partitions = self._plan.partitions()
         try:
-            self.history.final = read_all(
-                self._cluster.bootstrap_servers, partitions, time.monotonic() + self._plan.whole_seconds
-            )
+            self.history.final = read_all(self._place, time.monotonic() + self._plan.whole_seconds)
         except TimeoutError as error:
             self._found("no progress", f"not everything could be read in the end: {error}")
             return

@@ -1,29 +1,61 @@
-"""A client of a chaos run on a thread of its own."""
+"""A client of a chaos run on a thread of its own, and where it works."""
 
 from __future__ import annotations
 
+import logging
 import threading
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
-from typing import TypeAlias
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-from culver.testing.history import History
-
-# Milliseconds since the run began.
-Clock: TypeAlias = Callable[[], float]
+from culver.testing.history import History, Partition
 
 _COMPLAINTS_MAX = 1000
+_DEBUG = "broker,topic,metadata,msg,eos,cgrp"
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """What all clients of a run share."""
+
+    bootstrap: str
+    partitions: list[Partition]
+    history: History
+    # Milliseconds since the run began.
+    now_ms: Callable[[], float]
+    # Where Kafka's client library writes down what it does, a file for each client; None for nowhere.
+    log_directory: Path | None = None
+
+    def settings(self, name: str) -> dict[str, Any]:
+        """What all clients have in common."""
+        settings: dict[str, Any] = {
+            "bootstrap.servers": self.bootstrap,
+            "client.id": name,
+            "topic.metadata.refresh.interval.ms": 2_000,
+            "reconnect.backoff.max.ms": 1_000,
+            "log_level": 0,
+        }
+        if self.log_directory is not None:
+            logger = logging.Logger(f"chaos-{name}")
+            handler = logging.FileHandler(self.log_directory / f"client-{name}.log", delay=True)
+            handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+            logger.addHandler(handler)
+            settings |= {"log_level": 7, "debug": _DEBUG, "logger": logger}
+        return settings
 
 
 class Worker(ABC):
     """Works until told to stop. `errors` counts what it was told by name."""
 
-    def __init__(self, name: str, history: History, now_ms: Clock) -> None:
+    def __init__(self, name: str, place: Workplace) -> None:
         self.name = name
         self.errors: Counter[str] = Counter()
-        self._history = history
-        self._now_ms = now_ms
+        self._place = place
+        self._history = place.history
+        self._now_ms = place.now_ms
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._live, name=f"chaos-{name}", daemon=True)
 
