@@ -372,7 +372,7 @@ class ZooKeeperStore:
         directory = path[: path.rindex("/")]
         if directory and directory not in self._mirror.directories:
             self._create_directory(self._root + directory)
-            self._mirror.directories.add(directory)
+            self._mirror.directories[directory] = 0
             self._mirror.read(directory, lambda _error: None)
 
     def _allocate(self, job: _Job, path: str, count: int) -> None:

@@ -42,6 +42,8 @@ class _Reading:
     sent: bool = False
     # Whether what has been found so far is told only after this one.
     counts: bool = False
+    # Whether its directory showed it.
+    listed: bool = False
     # The same to be read once more, by a request that goes out after somebody's change.
     next: _Reading | None = None
 
@@ -78,7 +80,8 @@ class Mirror:
         self._client = client
         self._root = root
         self._timeline = Timeline(on_events)
-        self.directories: set[str] = set()
+        # And the transaction that last added a child or took one away, as last read.
+        self.directories: dict[str, int] = {}
         # Of all entries, as last read, which may be newer than what has been told.
         self._stamps: dict[str, _Stamp] = {}
         # By path and whether its children are meant; "" is the root.
@@ -112,11 +115,13 @@ class Mirror:
 
     def read(self, path: str, done: Read) -> None:
         """Read one path, with a request that goes out after this call."""
+        listing = self._readings.get((path[: path.rindex("/")], True))
+        since_zxid = self._timeline.seen_zxid if listing is None else listing.since_zxid
         reading = self._readings.get((path, False))
         if reading is None or not reading.sent:
-            self._read(path, False, self._timeline.seen_zxid, [done])
+            self._read(path, False, since_zxid, [done])
         elif reading.next is None:
-            reading.next = _Reading(path, False, self._timeline.seen_zxid, [done])
+            reading.next = _Reading(path, False, since_zxid, [done])
         else:
             reading.next.waiting.append(done)
 
@@ -144,7 +149,13 @@ class Mirror:
     # --- requests ---
 
     def _read(
-        self, path: str, children: bool, since_zxid: int, waiting: list[Read], counts: bool = False
+        self,
+        path: str,
+        children: bool,
+        since_zxid: int,
+        waiting: list[Read],
+        counts: bool = False,
+        listed: bool = False,
     ) -> None:
         """Read it, or wait with others for an answer that is yet to come."""
         reading = self._readings.get((path, children))
@@ -153,6 +164,7 @@ class Mirror:
             self._enqueue(reading)
         else:
             reading.waiting += waiting
+        reading.listed = reading.listed or listed
         if counts and not reading.counts:
             reading.counts = True
             self._counting += 1
@@ -210,13 +222,13 @@ class Mirror:
         """A node's value and facts, or None: it does not exist."""
         path = reading.path
         if value is not None and value[0] is None:
-            self.directories.add(path)
+            self.directories.setdefault(path, 0)
             self._read(path, True, reading.since_zxid, reading.waiting, reading.counts)
             return
-        self.directories.discard(path)
+        self.directories.pop(path, None)
         if value is not None:
             self._found_entry(reading, *value)
-        elif path in self._stamps:
+        elif path in self._stamps or reading.listed:
             self._found_gone(reading)
         for done in reading.waiting:
             done(None)
@@ -231,7 +243,8 @@ class Mirror:
         self._stamps[path] = stamp
         event = path, Entry(value, facts.version)
         if known is None:
-            timeline.found(facts.czxid, facts.mzxid, event)
+            # It may have been there before, and have been deleted: its creation need not be the first of its changes.
+            timeline.found(min(facts.czxid, reading.since_zxid + 1), facts.mzxid, event)
             return
         first_zxid = max(reading.since_zxid, known.changed_zxid) + 1
         if known.created_zxid == stamp.created_zxid:
@@ -241,8 +254,12 @@ class Mirror:
 
     def _found_gone(self, reading: _Reading) -> None:
         path = reading.path
-        known = self._stamps.pop(path)
-        finding = self._timeline.found(max(reading.since_zxid, known.changed_zxid) + 1, None, (path, None))
+        known = self._stamps.pop(path, None)
+        first_zxid, events = reading.since_zxid + 1, ()
+        if known is not None:
+            first_zxid, events = max(first_zxid, known.changed_zxid + 1), ((path, None),)
+        # An entry that came and went unseen has no event, but no state in between may be told.
+        finding = self._timeline.found(first_zxid, None, *events)
         directory = path[: path.rindex("/")]
         self._deletions.setdefault(directory, []).append(finding)
         self._read(directory, True, reading.since_zxid, [], reading.counts)
@@ -250,17 +267,21 @@ class Mirror:
     def _found_children(self, reading: _Reading, names: list[str], facts: Any) -> None:
         """Look at what is new, and at what should be there and is not."""
         directory = reading.path
-        if facts is not None:
-            self._timeline.saw(facts.pzxid)
         last_zxid = self._timeline.seen_zxid if facts is None else facts.pzxid
+        self._timeline.saw(last_zxid)
         for finding in self._deletions.pop(directory, ()):
             finding.last_zxid = max(finding.first_zxid, last_zxid)
-            # The directory may be gone as well, or the server have lost its memory, and number anew.
+            # The directory may be gone as well, or the server have lost its data and number anew: told all the same.
             self._timeline.saw(finding.last_zxid)
+        known_zxid = self.directories.get(directory, 0)
+        if last_zxid > known_zxid:
+            # Something may have come and gone between two readings: again no state in between may be told.
+            self._timeline.found(min(last_zxid, max(reading.since_zxid, known_zxid) + 1), last_zxid)
+            self.directories[directory] = last_zxid
         found = {f"{directory}/{name}" for name in names}
         if directory == "":
             found.discard(f"/{IDS}")
-            known = {path for path in self._stamps if path.count("/") == 1} | self.directories
+            known = {path for path in (*self._stamps, *self.directories) if path.count("/") == 1}
         else:
             prefix = f"{directory}/"
             known = {path for path in self._stamps if path.startswith(prefix)}
@@ -272,7 +293,7 @@ class Mirror:
 
         countdown = Countdown(len(doubtful) + 1, done)
         for path in sorted(doubtful):
-            self._read(path, False, reading.since_zxid, [countdown], reading.counts)
+            self._read(path, False, reading.since_zxid, [countdown], reading.counts, path in found)
         countdown(None)
 
     def _tell(self) -> None:

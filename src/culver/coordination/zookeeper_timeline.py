@@ -69,17 +69,8 @@ class Timeline:
             if not cut:
                 break
             zxid = min(cut) - 1
-        told: list[tuple[int, int, Finding]] = []
-        kept: list[Finding] = []
-        for finding in self._findings:
-            if finding.last_zxid is not None and finding.last_zxid <= zxid:
-                told.append((finding.last_zxid, finding.number, finding))
-            else:
-                kept.append(finding)
-        self._findings = kept
+        events = self._take(zxid)
         self.told_zxid = max(self.told_zxid, zxid)
-        told.sort()
-        events = [event for _zxid, _number, finding in told for event in finding.events]
         for path, entry in events:
             if entry is None:
                 self.entries.pop(path, None)
@@ -88,6 +79,23 @@ class Timeline:
         if events:
             self._on_events(events)
         self._call_waiting()
+
+    def _take(self, zxid: int) -> list[Event]:
+        """The events up to this number, in their order."""
+        taken: list[tuple[int, int, Finding]] = []
+        kept: list[Finding] = []
+        last_of_path: dict[str, int] = {}
+        for finding in self._findings:
+            if finding.last_zxid is None or finding.last_zxid > zxid:
+                kept.append(finding)
+            elif finding.events:
+                # A deletion may have got a number that is too high; what was found after it still comes after it.
+                path = finding.events[0][0]
+                last_zxid = last_of_path[path] = max(finding.last_zxid, last_of_path.get(path, 0))
+                taken.append((last_zxid, finding.number, finding))
+        self._findings = kept
+        taken.sort()
+        return [event for _zxid, _number, finding in taken for event in finding.events]
 
     def when_told(self, done: OnTold) -> None:
         """Call `done` once everything has been told that was found before this call."""

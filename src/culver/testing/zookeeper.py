@@ -137,6 +137,8 @@ class ZooKeeper:
     def suspend(self) -> None:
         """Freeze the server (SIGSTOP): connections stay open, and nothing is answered."""
         os.kill(self.pid, signal.SIGSTOP)
+        # Not before this has returned have all its threads stopped.
+        os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:
         """Let a frozen server go on (SIGCONT)."""
@@ -167,7 +169,7 @@ class ZooKeeper:
             f"clientPort={self._port}\n"
             "maxClientCnxns=0\n"
             "admin.enableServer=false\n"
-            "4lw.commands.whitelist=srvr\n"
+            "4lw.commands.whitelist=conf\n"
         )
         with open(self._workspace / "zookeeper.log", "ab") as log, Lifeline() as lifeline:
             self._process = subprocess.Popen(
@@ -195,17 +197,17 @@ class ZooKeeper:
             time.sleep(_PAUSE_SECONDS)
 
     def _serves(self) -> bool:
-        """The port is open before the data has been read; only then does `srvr` tell of a mode."""
+        """The port is open before the data has been read; and who answers there might be another server."""
         assert self._port is not None
         answer = b""
         with (
             contextlib.suppress(OSError),
             socket.create_connection(("127.0.0.1", self._port), timeout=1.0) as connection,
         ):
-            connection.sendall(b"srvr")
+            connection.sendall(b"conf")
             while chunk := connection.recv(4096):
                 answer += chunk
-        return b"Mode: standalone" in answer
+        return f"dataDir={self._workspace}".encode() in answer
 
     def _end(self, send: signal.Signals | None) -> None:
         """Send the signal, reap the process, close its pipe."""
