@@ -100,7 +100,7 @@ class Stage:
         )
 
     def hello(self, **fields: Any) -> BrokerHelloRequest:
-        good = {
+        good: dict[str, Any] = {
             "cluster_id": self.secret.id,
             "broker_id": self.silent.broker_id,
             "broker_epoch": 0,

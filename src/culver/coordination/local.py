@@ -63,6 +63,8 @@ class LocalStore:
         self._last_change = 0
         self._data_version = -1
         self._readable = True
+        self._file: tuple[int, int] | None = None  # which one was opened
+        self._told_of_no_session = False
 
     # -- the port ---------------------------------------------------------------------------------------
 
@@ -76,6 +78,7 @@ class LocalStore:
         self._on_session = on_session
         try:
             writer, self._reader = database.connect(self._path)
+            self._file = self._file_at_path()
             self._commits = Commits(self._path, writer, self._scheduler, self._read)
             self._session = self._first_session(writer)
             self._data_version = database.data_version(self._reader)
@@ -151,6 +154,7 @@ class LocalStore:
     def _poll(self) -> None:
         assert self._reader is not None
         try:
+            self._check_file()
             changed = database.data_version(self._reader) != self._data_version
         except sqlite3.Error as error:
             self._cannot_read(error)
@@ -163,6 +167,7 @@ class LocalStore:
         reader = self._reader
         assert reader is not None
         try:
+            self._check_file()
             # Asked first: what changes from here on shows in the next one.
             data_version = database.data_version(reader)
             try:
@@ -194,6 +199,22 @@ class LocalStore:
         events: list[Event] = [(path, None) for path in known if path not in entries]
         events += [(path, entry) for path, entry in entries.items() if known.get(path) != entry]
         return events, last
+
+    def _file_at_path(self) -> tuple[int, int]:
+        found = os.stat(self._path)
+        return found.st_dev, found.st_ino
+
+    def _check_file(self) -> None:
+        """A file that was removed can still be used by those who have it open, but others would begin another."""
+        try:
+            in_place = self._file_at_path() == self._file
+        except OSError:
+            in_place = False
+        if not in_place:
+            raise sqlite3.OperationalError(
+                "the file was removed or replaced while it was in use. Move it back; if that cannot be done, restore "
+                "it and start all brokers again"
+            )
 
     def _cannot_read(self, error: sqlite3.Error) -> StoreError:
         if self._readable:
@@ -239,7 +260,6 @@ class LocalStore:
 
     def _first_session(self, connection: sqlite3.Connection) -> Session:
         """Begin a session, and clear away those of the dead, so that their entries are not shown at all."""
-        os.makedirs(self._directory, exist_ok=True)
         with database.transaction(connection):
             known = database.sessions(connection)
             dead = {other for other in known if has_ended(self._directory, other, self._now_ms)}
@@ -252,6 +272,7 @@ class LocalStore:
 
     def _new_session(self, connection: sqlite3.Connection) -> Session:
         """Inside a transaction: however long that had to wait, the time counts from here."""
+        os.makedirs(self._directory, exist_ok=True)  # it may have been removed, too
         session = Session.create(self._directory, self._now_ms() + self._timeout_ms)
         try:
             database.begin_session(connection, session.id)
@@ -275,7 +296,11 @@ class LocalStore:
             if session is None or error is not None:
                 if session is not None:
                     session.release()
+                if not self._told_of_no_session:
+                    self._told_of_no_session = True
+                    _log.warning("cannot begin a session", path=self._path, error=str(error))
                 return
+            self._told_of_no_session = False
             self._session = session
             self._others.discard(session.id)
             self._beat_due_ms = session.deadline_ms - self._timeout_ms + self._beat_interval_ms
