@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test check simulate interop bench docs clean setup
+.PHONY: run test check simulate chaos interop bench docs clean setup
 
 setup: $(VENV)/.installed
 
@@ -29,6 +29,10 @@ check: setup ## Style, types, layers, tidiness
 SEEDS ?= 200
 simulate: setup ## Simulated clusters under faults: SEEDS=200 of them, or SEED=17 alone with its trace
 	$(BIN)/python -m culver.testing.simulation $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(ARGS)
+
+chaos: setup ## Real brokers and ZooKeeper under faults: SECONDS=300 SEED=7 STORE=zookeeper or local
+	$(BIN)/python -m culver.testing.chaos $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) \
+		$(if $(STORE),--store $(STORE)) $(ARGS)
 
 interop: setup ## Real Kafka, its Java tools, kcat: says what it skips and why
 	$(BIN)/python -m pytest -m interop

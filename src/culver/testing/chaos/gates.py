@@ -15,8 +15,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-import uvloop
-
 from culver.protocol.apis import BROKER_HELLO_KEY, PRIVATE_APIS
 from culver.protocol.messages.broker_hello import BrokerHelloRequest
 from culver.protocol.schema import decoder
@@ -62,7 +60,7 @@ class Network:
     """All gates of a cluster, on a thread with an event loop of its own. Its methods may be called from any other."""
 
     def __init__(self) -> None:
-        self._loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+        self._loop: asyncio.AbstractEventLoop = asyncio.new_event_loop()
         self._servers: list[asyncio.Server] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._connections: set[_Connection] = set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -19,6 +20,7 @@ ANYWHERE = (
     "kill all",
     "kill all but one",
     "freeze all",
+    "new disk",
     "isolate",
     "isolate leader",
     "cut two",
@@ -73,6 +75,7 @@ class Surroundings:
     group: str
     session_timeout_s: float
     random: random.Random
+    note: Callable[[str], object]
 
 
 class Nemesis:
@@ -130,7 +133,7 @@ class Nemesis:
         return self._random.uniform(least_s, most_s)
 
     def _beyond_lease(self) -> float:
-        return self._in.session_timeout_s * self._lasts(1.4, 2.6)
+        return self._in.session_timeout_s * self._lasts(1.3, 2.2)
 
     # -- processes ------------------------------------------------------------------------------------------
 
@@ -142,7 +145,9 @@ class Nemesis:
             for broker in victims:
                 self._brokers.launch(broker)
 
-        return Fault(kind, f"killed {_names(victims)}", self._lasts(0.1, 2 * self._in.session_timeout_s), end)
+        return Fault(
+            kind, f"killed {_names(victims)}", self._lasts(0.1, 1.5 * self._in.session_timeout_s), end
+        )
 
     def _kill_all(self, kind: str) -> Fault | None:
         return self._kill(kind, self._up())
@@ -151,6 +156,16 @@ class Nemesis:
         up = self._up()
         self._random.shuffle(up)
         return self._kill(kind, up[1:]) if len(up) > 1 else None
+
+    def _new_disk(self, kind: str) -> Fault | None:
+        """A broker comes back with nothing. Only while all have everything: the last copy is nobody's to replace."""
+        victim = self._any()
+        if victim is None or self._brokers.cluster.whole() is not None:
+            return None
+        fault = self._kill(kind, [victim])
+        shutil.rmtree(victim.data_dir)
+        fault.text = f"killed broker {victim.broker_id} and emptied its disk"
+        return fault
 
     def _freeze(self, kind: str, victims: list[Broker]) -> Fault:
         for broker in victims:
@@ -374,7 +389,9 @@ class Nemesis:
 
         def work() -> None:
             self._brokers.wait_until_whole()
-            self._move(kind)
+            moved = self._move(kind)
+            if moved is not None:
+                self._in.note(moved.text)
 
         return Fault(kind, f"added broker {broker.broker_id}", 0.0, lambda: None, work)
 

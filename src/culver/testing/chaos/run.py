@@ -41,14 +41,21 @@ _WRONG_LINES_MAX = 5
 
 
 class Run:
-    """Use `run()` once. Nothing is left of it but the directory, and that only if something was wrong or `keep`."""
+    """Use `run()` once. Nothing is left of it but a directory, in `parent`, if something was wrong or with `keep`."""
 
-    def __init__(self, plan: Plan, say: Callable[[str], object] = print, *, keep: bool = False) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        say: Callable[[str], object] = print,
+        *,
+        keep: bool = False,
+        parent: Path | None = None,
+    ) -> None:
         self._plan = plan
         self._say = say
         self._keep = keep
         self._begun_s = time.monotonic()
-        self._directory = Path(tempfile.mkdtemp(prefix=f"culver-chaos-{plan.seed}-"))
+        self._directory = Path(tempfile.mkdtemp(prefix=f"culver-chaos-{plan.seed}-", dir=parent))
         self._events = (self._directory / "events.log").open("w")
         self.history = History()
         self._faults: list[Fault] = []
@@ -114,6 +121,7 @@ class Run:
                 GROUP,
                 plan.session_timeout_ms / 1000,
                 self._random,
+                self.note,
             )
         )
         if plan.schedule:

@@ -1,0 +1,45 @@
+"""Chaos, the short run: real brokers, real ZooKeeper and Kafka's own client under each main fault once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from culver.testing.chaos.plan import LOCAL, Plan, TopicPlan
+from culver.testing.chaos.run import Run
+
+SCHEDULE = (
+    "kill leader",
+    "freeze leader",
+    "isolate leader",
+    "kill all",
+    "zookeeper killed for long",
+    "store cut of controller",
+    "rolling restart",
+    "grow",
+    "freeze coordinator",
+    "shrink",
+)
+
+
+@pytest.mark.timeout(600)
+def test_nothing_acknowledged_is_lost(capsys: pytest.CaptureFixture[str]) -> None:
+    report = Run(Plan(seed=4, session_timeout_ms=3_000, schedule=SCHEDULE)).run()
+    assert report.passed, f"{report.text()}\n{capsys.readouterr().out}"
+    assert [fault.kind for fault in report.faults] == list(SCHEDULE)
+    assert report.verdict.acknowledged > 1000
+    assert report.verdict.commits > 0
+
+
+@pytest.mark.timeout(300)
+def test_a_loss_is_found(tmp_path: Path) -> None:
+    """The only copy of a topic goes with a disk: whoever does not notice that notices nothing."""
+    plan = Plan(seed=1, brokers=1, store=LOCAL, topics=(TopicPlan("alone", 1, 1),), schedule=("new disk",))
+    report = Run(plan, parent=tmp_path).run()
+    assert not report.passed
+    assert report.verdict.lost > 0, report.text()
+    assert "lost" in report.verdict.kinds()
+    assert report.kept is not None
+    assert (report.kept / "history.pickle").exists()
+    assert "make chaos" in report.text()
