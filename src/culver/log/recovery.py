@@ -240,7 +240,7 @@ class Recovery:
                 f"{self._directory}: the log ends at offset {found.end_offset}, but everything up to "
                 f"{recovery_point} had been flushed: data is missing"
             )
-        found.flushed_offset = min(max(recovery_point, segments[0].base_offset), found.end_offset)
+        found.flushed_offset = min(recovery_point, found.end_offset)
         if found.corruption is None:
             found.epochs.truncate_from_end(found.end_offset)
             self._drop_later_snapshots()
