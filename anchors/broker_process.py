@@ -36,6 +36,11 @@ def free_port() -> int:
 
 def serves_metadata(port: int, timeout_seconds: float = 2.0) -> bool:
     """Whether a broker answers Metadata there and names at least one broker (itself)."""
+    return known_brokers(port, timeout_seconds) > 0
+
+
+def known_brokers(port: int, timeout_seconds: float = 2.0) -> int:
+    """How many brokers the one there names; 0 when it does not answer."""
     body = struct.pack(">hhih4si", 3, 1, 1, 4, b"wait", 0)
     try:
         with socket.create_connection((HOST, port), timeout=timeout_seconds) as connection:
@@ -44,12 +49,12 @@ def serves_metadata(port: int, timeout_seconds: float = 2.0) -> bool:
             while len(answer) < 12:
                 received = connection.recv(4096)
                 if not received:
-                    return False
+                    return 0
                 answer += received
     except OSError:
-        return False
-    broker_count: int = struct.unpack_from(">i", answer, 8)[0]
-    return broker_count > 0
+        return 0
+    count: int = struct.unpack_from(">i", answer, 8)[0]
+    return count
 
 
 class BrokerProcess(ABC):

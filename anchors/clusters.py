@@ -14,7 +14,7 @@ from typing import Any, Self
 from confluent_kafka import TopicCollection
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from anchors.broker_process import HOST, BrokerProcess, StartFailed, free_port
+from anchors.broker_process import HOST, BrokerProcess, StartFailed, free_port, known_brokers
 from anchors.culver import Culver
 from anchors.kafka import Kafka, random_id, run_tool
 
@@ -43,7 +43,7 @@ class Cluster(ABC):
                 for started in [pool.submit(node.start) for node in self.nodes.values()]:
                     started.result()
             self.admin: Any = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
-            self.wait(lambda: len(self._metadata().brokers) == SIZE, "all brokers are known")
+            self.wait(self.complete, "all brokers know each other")
         except BaseException:
             self.close()
             raise
@@ -64,8 +64,9 @@ class Cluster(ABC):
     def bootstrap(self) -> str:
         return ",".join(node.bootstrap for node in self.nodes.values())
 
-    def _metadata(self) -> Any:
-        return self.admin.list_topics(timeout=10)
+    def complete(self) -> bool:
+        """Whether every broker knows all of them."""
+        return all(known_brokers(node.port) == SIZE for node in self.nodes.values())
 
     def wait(self, condition: Any, what: str, timeout_seconds: float = READY_TIMEOUT_SECONDS) -> float:
         """Poll until it holds; how long that took."""

@@ -195,7 +195,7 @@ def _catch_up(session: Session, cluster: Cluster) -> float:
         _rdkafka_produce(program, cluster, topic, size_bytes // 1124, 1024)
         follower.start()
         seconds = cluster.wait(lambda: cluster.in_sync(topic) == {3}, "the follower has caught up")
-        cluster.wait(lambda: len(cluster.admin.list_topics(timeout=10).brokers) == 3, "all are back")
+        cluster.wait(cluster.complete, "all are back")
         return size_bytes / 1e6 / max(seconds, 1e-3)
 
 

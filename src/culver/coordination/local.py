@@ -25,7 +25,7 @@ _log = get_logger("culver.metadata")
 SESSION_TIMEOUT_MS = 2000
 # How often to look at the file while others use it, and while nobody does.
 _SHARED_POLL_MS = 20.0
-_ALONE_POLL_MS = 250.0
+_ALONE_POLL_MS = 50.0
 _LOOK_MS = 50.0  # how often to see whether the others live
 
 
