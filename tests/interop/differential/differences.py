@@ -29,6 +29,9 @@ NO_TIMEOUT = "the topic is made at once; Kafka hands the request to its controll
 OWN_SETTING = "a setting that only Culver has"
 ELR = "Kafka's metadata holds a cluster-wide default for this since it has eligible leader replicas"
 STRICTER = "bytes that are no request close the connection in Culver; Kafka makes something of them"
+NOT_A_BROKER = (
+    "only brokers of the cluster, who know its secret, may speak as replicas; Kafka believes anybody"
+)
 NO_LOG_START = "in an error the log start offset means nothing; which errors carry it differs"
 
 # API keys that Kafka serves and Culver does not.
@@ -38,10 +41,9 @@ NOT_SERVED: dict[str, Iterable[int]] = {
     "access control lists are not served yet": (29, 30, 31),
     "a broker has one log directory": (34,),
     "delegation tokens are not planned": (38, 39, 40, 41),
-    "there is one broker: no leaders to elect, no replicas to move": (43, 45, 46),
     "quotas are not served yet": (48, 49),
     "SCRAM credentials are not served yet": (50, 51),
-    "KRaft's own, which Culver does not have": (55, 57, 64, 80, 81),
+    "KRaft's own, which Culver does not have": (55, 57, 80, 81),
     "the new consumer group protocol is not served yet": (68, 69, 74),
     "share groups are not served yet": (76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92),
     "streams groups are not planned": (88, 89),
@@ -88,6 +90,25 @@ DIFFERENCES: list[Difference] = [
     # --- texts ---
     difference(ANYTHING, ANYTHING, "*error_message", "null", TEXT, SAYS_WHY),
     difference(ANYTHING, ANYTHING, "*error_message", "", TEXT, SAYS_WHY),
+    difference("reassign partitions", "nothing*", "error_message", "", "null", "no error, no message"),
+    # --- who poses as a broker ---
+    *(
+        difference(
+            "fetch epochs", "from a replica*", field, kafka, "CLUSTER_AUTHORIZATION_FAILED", NOT_A_BROKER
+        )
+        for field, kafka in (
+            ("error_code", "NONE"),
+            ("*partitions[0].error_code", "NOT_LEADER_OR_FOLLOWER"),
+        )
+    ),
+    *(
+        difference("offset for leader epoch", "as a replica", field, kafka, culver, NOT_A_BROKER)
+        for field, kafka, culver in (
+            ("*error_code", "NONE", "CLUSTER_AUTHORIZATION_FAILED"),
+            ("*leader_epoch", "0", "-1"),
+            ("*end_offset", "3", "-1"),
+        )
+    ),
     # --- metadata ---
     difference(
         "metadata by id",

@@ -49,6 +49,7 @@ class Play:
 
     def __init__(self, host: str, port: int, node_id: int) -> None:
         self.address = (host, port)
+        self.node_id = node_id
         self.normal = Normaliser(host, port, node_id)
         self.transcript: Transcript = {}
         self._connection: RawConnection | None = None

@@ -12,6 +12,7 @@ from anchors.kafka import Kafka
 from culver.protocol.messages.metadata import MetadataRequest
 from culver.testing import Broker
 from differential import (  # noqa: F401  (each registers its scripts)
+    script_cluster,
     script_configs,
     script_fetch,
     script_fetch_sessions,

@@ -33,7 +33,7 @@ _PLANS: dict[int, Callable[[Node, TopicImage, PartitionImage], PartitionImage]]
 def handle(node: Node, exchange: Exchange, request: ElectLeadersRequest) -> ElectLeadersResponse | None:
     plan = _PLANS.get(request.election_type)
     if plan is None:
-        return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST, replica_election_results=[])
+        return _refused(request)
     everywhere = request.topic_partitions is None
     asked = (
         [
@@ -45,13 +45,14 @@ def handle(node: Node, exchange: Exchange, request: ElectLeadersRequest) -> Elec
         else [(topic.topic, index) for topic in request.topic_partitions for index in topic.partitions]
     )
     asked = list(dict.fromkeys(asked))
+    topics = node.image.topics if everywhere else [topic.topic for topic in request.topic_partitions or ()]
 
     def elected(outcomes: list[KafkaError | None]) -> None:
-        by_topic: dict[str, list[PartitionResult]] = {}
+        by_topic: dict[str, list[PartitionResult]] = {topic: [] for topic in topics}
         for (topic, index), error in zip(asked, outcomes, strict=True):
             if everywhere and error is not None and error.code is ErrorCode.ELECTION_NOT_NEEDED:
                 continue  # of all the cluster's partitions, those are of interest where something was to be done
-            by_topic.setdefault(topic, []).append(
+            by_topic[topic].append(
                 PartitionResult(
                     partition_id=index,
                     error_code=ErrorCode.NONE if error is None else error.code,
@@ -71,6 +72,26 @@ def handle(node: Node, exchange: Exchange, request: ElectLeadersRequest) -> Elec
     # Not before the request has been put in its place among those of its connection.
     node.scheduler.call_soon(lambda: change_each(node, tasks, elected))
     return None
+
+
+def _refused(request: ElectLeadersRequest) -> ElectLeadersResponse:
+    return ElectLeadersResponse(
+        error_code=ErrorCode.INVALID_REQUEST,
+        replica_election_results=[
+            ReplicaElectionResult(
+                topic=topic.topic,
+                partition_result=[
+                    PartitionResult(
+                        partition_id=index,
+                        error_code=ErrorCode.INVALID_REQUEST,
+                        error_message=f"there is no election of type {request.election_type}",
+                    )
+                    for index in topic.partitions
+                ],
+            )
+            for topic in request.topic_partitions or ()
+        ],
+    )
 
 
 def _preferred(node: Node, topic: TopicImage, before: PartitionImage) -> PartitionImage:
