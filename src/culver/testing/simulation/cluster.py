@@ -32,6 +32,11 @@ class ClusterShape:
     # The store is on the brokers' machine and sees a dead process at once, as the local one does.
     death_seen_at_once: bool = False
 
+    @property
+    def default_min_insync(self) -> int:
+        """For topics that do not say otherwise, the one with committed offsets among them."""
+        return min(2, self.brokers)
+
 
 _SHORT_TIMES = {
     "replica.lag.time.max.ms": "2000",
@@ -215,6 +220,7 @@ class SimulatedCluster:
             {
                 **_SHORT_TIMES,
                 "offsets.topic.replication.factor": str(factor),
+                "min.insync.replicas": str(self.shape.default_min_insync),
                 **self.shape.settings,
                 "node.id": str(broker.id),
                 "listen": f"{broker.host}:{PORT}",

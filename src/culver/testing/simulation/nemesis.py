@@ -32,6 +32,9 @@ FAULTS = (
     "settings",
 )
 
+# What cannot make a broker leave the in-sync replicas.
+_HARMLESS = frozenset({"cut clients", "clock", "settings"})
+
 
 @dataclass(frozen=True)
 class FaultPlan:
@@ -61,6 +64,7 @@ class Nemesis:
         self._client_hosts = client_hosts
         self._also = also or {}
         self._active = False
+        self._under_way = 0
         self.count = 0
 
     def start(self) -> None:
@@ -74,6 +78,9 @@ class Nemesis:
         if not self._active:
             return
         kind = self._random.choice(self._plan.kinds)
+        if kind not in _HARMLESS and self._safety.at_stake():
+            self._next()
+            return
         action = self._also.get(kind) or getattr(self, "_" + kind.replace(" ", "_"))
         if action() is not False:
             self.count += 1
@@ -81,12 +88,18 @@ class Nemesis:
 
     def _later(self, undo: Callable[[], object]) -> None:
         """Undo a fault after a while, unless everything has been healed before."""
+        self._under_way += 1
 
         def run() -> None:
+            self._under_way -= 1
             if self._active:
                 undo()
 
         self._world.after(self._random.randrange(*self._plan.lasts_ms) * 1000, None, run)
+
+    def _may_lose_bytes(self, broker: SimulatedBroker) -> bool:
+        calm = self._under_way == 0 and all(other.ready for other in self._cluster.brokers.values())
+        return self._safety.may_lose_bytes(broker.id, calm=calm)
 
     def _note(self, text: str) -> None:
         self._world.trace.note(f"fault: {text}")
@@ -130,7 +143,7 @@ class Nemesis:
 
     def _power(self) -> bool:
         broker = self._victim()
-        if broker is None or not self._safety.may_lose_bytes(broker.id):
+        if broker is None or not self._may_lose_bytes(broker):
             return False
         self._note(f"power cut of {broker.host}")
         self._safety.loses_bytes(broker.id)
@@ -251,7 +264,7 @@ class Nemesis:
 
     def _disk_error(self) -> bool:
         broker = self._victim()
-        if broker is None or not self._safety.may_lose_bytes(broker.id):
+        if broker is None or not self._may_lose_bytes(broker):
             return False
         operation = self._random.choice(("sync", "write"))
         self._note(f"disk error on {broker.host}: {operation}")

@@ -74,6 +74,10 @@ def draw_plan(seed: int) -> Plan:
     kinds = tuple(kind for kind in FAULTS if generator.random() < generator.choice((0.3, 0.7, 1.0))) or (
         "kill",
     )
+    topics = _draw_topics(generator, brokers)
+    if not flush_always and any(t.factor > 1 and t.config["min.insync.replicas"] == "1" for t in topics):
+        # When an injected error strikes is left to the disk; there it must be known. See `safety`.
+        kinds = tuple(kind for kind in kinds if kind != "disk error") or ("kill",)
     fast = generator.random() < 0.3
     return Plan(
         cluster=ClusterShape(
@@ -82,7 +86,7 @@ def draw_plan(seed: int) -> Plan:
             settings=settings,
             death_seen_at_once=generator.random() < 0.4,
         ),
-        topics=_draw_topics(generator, brokers),
+        topics=topics,
         faults=FaultPlan(
             kinds,
             gap_ms=(100, 1_500) if fast else (500, 5_000),

@@ -127,7 +127,11 @@ class Run:
         self._nemesis = Nemesis(
             self.cluster,
             self._plan.faults,
-            Safety(self.cluster.store, flush_always=self._plan.flush_always),
+            Safety(
+                self.cluster.store,
+                flush_always=self._plan.flush_always,
+                default_min_insync=self._plan.cluster.default_min_insync,
+            ),
             [f"client-{number}" for number in range(1, 6)],
             {"move": self._move, "elect": self._elect, "settings": self._set},
         )

@@ -2,48 +2,88 @@
 
 With `culver.flush=replicated` an acknowledged record is in the memory of every in-sync replica, and not yet on any
 disk. It survives power cuts as long as one of them keeps its memory; so the last one that does may not be unplugged.
+
+A dead broker is in sync by name until it is found out. With `min.insync.replicas=1` the others may be dropped from the
+in-sync replicas meanwhile, and it alone remains: two failures at the same time, as in Kafka more than is promised. So
+there a power cut comes in calm weather, and nothing else happens until it has been noticed. With 2 or more those
+who are dropped stay eligible to lead, and anything goes.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from culver.core import entries
 from culver.testing.simulation.store_server import StoreServer
 
 
+@dataclass(frozen=True)
+class _Partition:
+    path: str
+    entry: entries.PartitionEntry
+    # Those who leave the in-sync replicas stay eligible while they are missed.
+    protected: bool
+
+    @property
+    def members(self) -> set[int]:
+        return {*self.entry.isr, *self.entry.elr}
+
+
 class Safety:
     """Follows the partitions' entries: for each, which members may have lost bytes since they came to be in it."""
 
-    def __init__(self, store: StoreServer, *, flush_always: bool) -> None:
+    def __init__(self, store: StoreServer, *, flush_always: bool, default_min_insync: int) -> None:
         self._store = store
         self._flush_always = flush_always
+        self._default_min_insync = default_min_insync
         self._seen = 0
         # partition's path -> brokers that are members by name only
         self._hollow: dict[str, set[int]] = {}
 
-    def may_lose_bytes(self, broker: int) -> bool:
-        """Whether this broker's machine may be unplugged now."""
+    def may_lose_bytes(self, broker: int, *, calm: bool) -> bool:
+        """Whether this broker's machine may be unplugged now; `calm` means that all the others are well."""
         self._follow()
         if self._flush_always:
             return True
-        for path, entry in self._store.entries.items():
-            if not path.startswith(entries.PARTITIONS):
-                continue
-            partition = entries.decode(entry.value, entries.PartitionEntry)
-            if len(partition.replicas) == 1:
-                continue  # everything acknowledged is on its disk
-            members = {*partition.isr, *partition.elr}
-            if broker in members and not members - {broker} - self._hollow.get(path, set()):
+        for partition in self._partitions():
+            if broker not in partition.members or len(partition.entry.replicas) == 1:
+                continue  # it has nothing, or everything acknowledged is on its disk
+            if not partition.members - {broker} - self._hollow.get(partition.path, set()):
+                return False
+            if not partition.protected and not (calm and set(partition.entry.isr) - {broker}):
                 return False
         return True
 
     def loses_bytes(self, broker: int) -> None:
         """This broker's machine is being unplugged."""
         self._follow()
-        for path, entry in self._store.entries.items():
-            if path.startswith(entries.PARTITIONS):
-                partition = entries.decode(entry.value, entries.PartitionEntry)
-                if broker in (*partition.isr, *partition.elr):
-                    self._hollow.setdefault(path, set()).add(broker)
+        for partition in self._partitions():
+            if broker in partition.members:
+                self._hollow.setdefault(partition.path, set()).add(broker)
+
+    def at_stake(self) -> bool:
+        """Whether a power cut has yet to be noticed where nothing else may happen until it is."""
+        self._follow()
+        return not self._flush_always and any(
+            self._hollow.get(partition.path)
+            for partition in self._partitions()
+            if not partition.protected and len(partition.entry.replicas) > 1
+        )
+
+    def _partitions(self) -> Iterator[_Partition]:
+        for path, entry in list(self._store.entries.items()):
+            if not path.startswith(entries.TOPICS):
+                continue
+            topic = entries.decode(entry.value, entries.TopicEntry)
+            min_insync = int(topic.config.get("min.insync.replicas", self._default_min_insync))
+            for index in range(topic.partitions):
+                where = f"{entries.PARTITIONS}{topic.id}-{index}"
+                found = self._store.entries.get(where)
+                if found is not None:
+                    partition = entries.decode(found.value, entries.PartitionEntry)
+                    kept = len(partition.replicas) - len(partition.adding)
+                    yield _Partition(where, partition, min(min_insync, kept) >= 2)
 
     def _follow(self) -> None:
         """Whoever leaves a partition's in-sync replicas and comes back has everything again."""
