@@ -329,7 +329,9 @@ class Replication:
         following = (
             node.joined and partition.leader != node.broker_id and partition.leader in node.image.brokers
         )
-        if not following or partition.log.corruption is not None:
+        log = partition.log
+        if not following or log.corruption is not None or log.failed is not None:
+            # A log that has failed must not be counted in sync again by its length: nobody knows what is on disk.
             node.fetchers.unfollow(partition)
         elif renewed:
             node.fetchers.follow(partition)
