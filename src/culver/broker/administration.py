@@ -249,8 +249,11 @@ def is_internal(name: str) -> bool:
 def _outcome(error: BaseException | None) -> KafkaError | None:
     if error is None:
         return None
-    _log.error("the metadata store refused a change", error=str(error))
-    return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the metadata store refused the change: {error}")
+    # Out of reach: an operator sees that elsewhere, and the client may ask again.
+    _log.warning("a change of the metadata may not have been made", error=str(error))
+    return KafkaError(
+        ErrorCode.REQUEST_TIMED_OUT, f"it is not known whether the metadata store made the change: {error}"
+    )
 
 
 def _create_partition(topic_id: bytes, partition: PartitionImage) -> Create:

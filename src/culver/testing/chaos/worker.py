@@ -36,6 +36,9 @@ class Workplace:
             "client.id": name,
             "topic.metadata.refresh.interval.ms": 2_000,
             "reconnect.backoff.max.ms": 1_000,
+            # When all brokers are away librdkafka would throw away what it knows of them and start over, in the course
+            # of which it may lock itself up for ever (confluentinc/librdkafka#5476).
+            "metadata.recovery.strategy": "none",
             "log_level": 0,
         }
         if self.log_directory is not None:
