@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from kazoo.exceptions import ConnectionLoss, NoNodeError
-from kazoo.protocol.states import EventType, KeeperState, WatchedEvent
 
 from culver.coordination.store import Entry, Event
 from culver.coordination.zookeeper_mirror import Mirror
@@ -41,8 +40,8 @@ class Server:
     history: list[State] = field(default_factory=lambda: [{}])
     requests: deque[Callable[[], None]] = field(default_factory=deque)
     stream: deque[Callable[[], object]] = field(default_factory=deque)
-    node_watches: dict[str, Callable[[Any], object]] = field(default_factory=dict)
-    child_watches: dict[str, Callable[[Any], object]] = field(default_factory=dict)
+    # Who is told of every change, once that has been asked for on the connection.
+    notice: Callable[[str], object] | None = None
 
     # --- what the mirror calls ---
 
@@ -63,22 +62,21 @@ class Server:
 
     lost: deque[Callable[[], object]] = field(default_factory=deque)
 
-    def get_async(self, path: str, watch: Callable[[Any], object]) -> tuple[bytes | None, Any]:
+    def get_async(self, path: str) -> tuple[bytes | None, Any]:
         if path not in self.nodes:
             raise NoNodeError
-        self.node_watches[path] = watch
         node = self.nodes[path]
         return node.value, SimpleNamespace(czxid=node.created, mzxid=node.changed, version=node.version)
 
-    def get_children_async(
-        self, path: str, watch: Callable[[Any], object], include_data: bool
-    ) -> tuple[list[str], Any]:
+    def get_children_async(self, path: str, include_data: bool) -> tuple[list[str], Any]:
         assert include_data
         if path not in self.nodes:
             raise NoNodeError
-        self.child_watches[path] = watch
         names = [name[len(path) + 1 :] for name in self.nodes if name.rpartition("/")[0] == path]
-        return names, SimpleNamespace(pzxid=self.nodes[path].children_changed)
+        return names, self.exists_async(path)
+
+    def exists_async(self, path: str) -> Any:
+        return SimpleNamespace(pzxid=self.nodes[path].children_changed) if path in self.nodes else None
 
     # --- what others do ---
 
@@ -90,15 +88,15 @@ class Server:
             parent = full.rpartition("/")[0]
             if value is None:
                 del self.nodes[full]
-                self._notify(self.node_watches, full, EventType.DELETED)
-                self._children_changed(parent)
+                self.nodes[parent].children_changed = self.zxid
             elif full in self.nodes:
                 node = self.nodes[full]
                 node.value, node.changed, node.version = value, self.zxid, node.version + 1
-                self._notify(self.node_watches, full, EventType.CHANGED)
             else:
                 self.nodes[full] = Node(None if directory else value, self.zxid, self.zxid, self.zxid)
-                self._children_changed(parent)
+                self.nodes[parent].children_changed = self.zxid
+            if self.notice is not None:
+                self.stream.append(lambda full=full, notice=self.notice: notice(full))  # type: ignore[misc]
         self.history.append(
             {
                 path[len(ROOT) :]: (node.value, node.version)
@@ -107,23 +105,12 @@ class Server:
             }
         )
 
-    def _children_changed(self, parent: str) -> None:
-        self.nodes[parent].children_changed = self.zxid
-        self._notify(self.child_watches, parent, EventType.CHILD)
-
-    def _notify(self, watches: dict[str, Callable[[Any], object]], path: str, kind: str) -> None:
-        watch = watches.pop(path, None)
-        if watch is not None:
-            event = WatchedEvent(kind, KeeperState.CONNECTED, path)
-            self.stream.append(lambda: watch(event))
-
     def break_connection(self) -> None:
         """What the client was sent before still arrives; the rest it is told to be lost."""
         self.requests.clear()
         self.stream.extend(self.lost)
         self.lost.clear()
-        self.node_watches.clear()
-        self.child_watches.clear()
+        self.notice = None
 
 
 class Reader:
@@ -139,7 +126,11 @@ class Reader:
 
     def connect(self) -> None:
         self.mirror.disconnected(ConnectionLoss())
+        self.server.request(self.watch_all, lambda _value, _error: None)
         self.mirror.read_all(self.all_read)
+
+    def watch_all(self, server: Server) -> None:
+        server.notice = self.mirror.notice
 
     def all_read(self, error: Exception | None) -> None:
         self.read += error is None
@@ -188,7 +179,7 @@ def random_transaction(server: Server, randomness: random.Random) -> list[tuple[
     return list(changes.values())
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", range(200))
 def test_every_state_that_is_told_has_been(seed: int) -> None:
     randomness = random.Random(seed)
     server = Server()
@@ -202,7 +193,7 @@ def test_every_state_that_is_told_has_been(seed: int) -> None:
             reader.mirror.read(path, lambda error: None)
         if breaks and randomness.random() < 0.1:
             server.break_connection()
-            if randomness.random() < 0.5:
+            for _ in range(randomness.randrange(5)):
                 server.commit(random_transaction(server, randomness))
             while server.stream:
                 server.stream.popleft()()
@@ -211,6 +202,23 @@ def test_every_state_that_is_told_has_been(seed: int) -> None:
     final = {path: (entry.value, entry.version) for path, entry in reader.entries.items()}
     assert final == server.history[-1]
     assert reader.read > 0
+
+
+def test_a_server_that_has_lost_its_memory_is_believed() -> None:
+    server = Server()
+    reader = Reader(server)
+    for number in range(50):
+        server.commit([("/x", b"%d" % number, False), ("/y", b"", False)])
+    reader.settle()
+    assert reader.entries.keys() == {"/x", "/y"}
+    empty = Server()
+    empty.commit([("/x", b"new", False)])
+    reader.server = reader.mirror._client = empty  # type: ignore[assignment]
+    told: list[Event] = []
+    reader.mirror._timeline._on_events = told.extend
+    reader.connect()
+    reader.settle()
+    assert told == [("/y", None), ("/x", None), ("/x", Entry(b"new", 0))]
 
 
 def test_what_is_told_does_not_wait_for_the_storm_to_end() -> None:

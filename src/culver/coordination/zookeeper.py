@@ -20,6 +20,7 @@ from kazoo.exceptions import (
     NodeExistsError,
     NoNodeError,
     SessionExpiredError,
+    UnimplementedError,
 )
 from kazoo.protocol.states import KazooState
 
@@ -95,7 +96,7 @@ class ZooKeeperStore:
         self._connect_timeout_ms = connect_timeout_ms
         self._inbox = Inbox(scheduler)
         self._client = ZooKeeperClient(
-            self._hosts, session_timeout_ms, self._inbox, clock, self._connection_changed
+            self._hosts, session_timeout_ms, self._inbox, clock, self._connection_changed, self._noticed
         )
         self._mirror = Mirror(self._client, self._root, self._tell)
         self._on_events: OnEvents = lambda _events: None
@@ -103,6 +104,7 @@ class ZooKeeperStore:
         self._lease_until_ms = -math.inf
         self._renewal: _Renewal | None = None  # the one under way
         self._timer: Timer | None = None
+        self._notices = False  # whether any has come, since the last connection was made
         self._all_read = False  # since the last connection was made
         self._begun = False  # whether the session can be used: all has been read, and the lease is certain
         self._told_of_session = True
@@ -194,16 +196,14 @@ class ZooKeeperStore:
         self._client.request(lambda kazoo: kazoo.create_async(path, None), self._made_directory)
 
     def _made_directory(self, _value: Any, error: Exception | None) -> None:
-        if error is not None and not isinstance(
-            error, (NodeExistsError, ConnectionLoss, SessionExpiredError)
-        ):
+        if error is not None and not isinstance(error, NodeExistsError):
             self._failed(error)
 
     # --- the connection and the session ---
 
     def _connection_changed(self, state: KazooState) -> None:
         self._renewal = None
-        self._all_read = False
+        self._notices = self._all_read = False
         self._mirror.disconnected(ConnectionLoss())
         if state == KazooState.CONNECTED:
             _log.info("connected", session=f"{self._client.session:#x}")
@@ -211,7 +211,7 @@ class ZooKeeperStore:
                 self._make_root()
             # A new session may be with a server that lags behind the one that the last was with.
             self._renew()
-            self._mirror.read_all(self._read_all)
+            self._read_all()
             if self._begun:
                 self._go_on()
         elif state == KazooState.SUSPENDED:
@@ -228,11 +228,35 @@ class ZooKeeperStore:
             self._told_of_session = False
             self._on_session(False)
 
-    def _read_all(self, error: Exception | None) -> None:
+    def _read_all(self) -> None:
+        """Ask for notices, see that they come, and read everything."""
+        tested = f"{self._root}/{IDS}"
+        self._client.watch_all(self._root, self._watched)
+        self._client.request(lambda kazoo: kazoo.set_async(tested, None), self._tested)
+        self._mirror.read_all(self._all_is_read)
+
+    def _watched(self, _value: Any, error: Exception | None) -> None:
+        if isinstance(error, UnimplementedError):
+            self._failed(StoreError("ZooKeeper 3.6 or newer is needed"))
+        elif error is not None:
+            self._failed(error)
+
+    def _noticed(self, path: str) -> None:
+        self._notices = True
+        self._mirror.notice(path)
+
+    def _tested(self, _value: Any, error: Exception | None) -> None:
+        if error is not None:
+            self._failed(error)
+        elif not self._notices:
+            # Without them all would seem well, and nothing would ever change.
+            self._failed(StoreError("no notices of changes come: install kazoo 2.11"))
+
+    def _all_is_read(self, error: Exception | None) -> None:
         if error is None:
             self._all_read = True
             self._begin_session()
-        elif not isinstance(error, (ConnectionLoss, SessionExpiredError)):
+        else:
             self._failed(error)
 
     def _begin_session(self) -> None:
@@ -246,7 +270,9 @@ class ZooKeeperStore:
         self._go_on()
 
     def _failed(self, error: Exception) -> None:
-        """ZooKeeper refuses what must not be refused: access, say."""
+        """A lost connection comes back. But ZooKeeper may refuse what must not be refused: access, say."""
+        if isinstance(error, (ConnectionLoss, SessionExpiredError)):
+            return
         if self._opening:
             self._failure = error
         else:
@@ -372,7 +398,7 @@ class ZooKeeperStore:
         directory = path[: path.rindex("/")]
         if directory and directory not in self._mirror.directories:
             self._create_directory(self._root + directory)
-            self._mirror.directories[directory] = 0
+            self._mirror.directories.add(directory)
             self._mirror.read(directory, lambda _error: None)
 
     def _allocate(self, job: _Job, path: str, count: int) -> None:

@@ -12,12 +12,12 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import ConnectionDropped, SessionExpiredError
 from kazoo.handlers.threading import SequentialThreadingHandler
-from kazoo.protocol.serialization import Connect
+from kazoo.protocol.serialization import Connect, Watch, int_struct, write_string
 from kazoo.protocol.states import KazooState, KeeperState
 from kazoo.retry import KazooRetry
 
@@ -150,19 +150,44 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
         return readable, writable, []
 
 
+class _WatchAll(NamedTuple):
+    """The request for a notice of everything that happens under a path, which kazoo lacks; since ZooKeeper 3.6."""
+
+    path: str
+
+    type: ClassVar[int] = 106
+    persistent_recursive: ClassVar[int] = 1
+
+    def serialize(self) -> bytes:
+        encoded: bytes = write_string(self.path) + int_struct.pack(self.persistent_recursive)
+        return encoded
+
+    @classmethod
+    def deserialize(cls, _answer: bytes, _offset: int) -> bool:
+        return True
+
+
 class ZooKeeperClient:
     """One connection at a time, to one server of the ensemble; one session after another.
 
     `on_connection` is told CONNECTED, SUSPENDED (the session may live on) and LOST (it does not). `connected` and
-    `session` are as of the last of these.
+    `session` are as of the last of these. `on_notice` is told of each path that changes where `watch_all` was asked
+    for, which a connection does not outlive.
     """
 
     def __init__(
-        self, hosts: str, session_timeout_ms: int, inbox: Inbox, clock: Clock, on_connection: OnConnection
+        self,
+        hosts: str,
+        session_timeout_ms: int,
+        inbox: Inbox,
+        clock: Clock,
+        on_connection: OnConnection,
+        on_notice: Callable[[str], object],
     ) -> None:
         self._inbox = inbox
         self._clock = clock
         self._on_connection = on_connection
+        self._on_notice = on_notice
         self.connected = False
         self.session: int | None = None
         # What the server granted: at least two and at most twenty of its ticks, whatever was asked for.
@@ -194,17 +219,19 @@ class ZooKeeperClient:
         self._look_inside(self._kazoo._connection)
 
     def _look_inside(self, connection: Any) -> None:
-        """Three things that kazoo keeps to itself: the timeout that was granted, its own pings, and what it has seen.
+        """What kazoo keeps to itself: the timeout that was granted, its own pings, what it has seen, and notices.
 
         kazoo pings a server on its own thread for as long as the process exists. A broker whose thread hangs would
         keep its session, and its partitions, for ever; so without a sign of life from there, no ping goes out. And
         it takes a connection for dead when a ping is not answered within a time that may be a sixth of the timeout;
-        so none goes out before there is reason for doubt. The store renews the session in any case. Lastly, a server
-        that has lost its data turns away whoever has seen more than it has, without a word; to find that out, the
-        client says after a session's timeout that it has seen nothing. The store syncs before it reads.
+        so none goes out before there is reason for doubt. The store renews the session in any case. A server that
+        has lost its data turns away whoever has seen more than it has, without a word; to find that out, the client
+        says after a session's timeout that it has seen nothing. The store syncs before it reads. Notices, lastly,
+        kazoo passes on only to those who asked about that very path.
         """
         try:
             invoke, send_ping = connection._invoke, connection._send_ping
+            _ = connection._read_watch_event, self._kazoo._call
         except AttributeError as error:
             raise StoreError(
                 f"this version of kazoo is not supported, install kazoo 2.11: {error}"
@@ -227,6 +254,11 @@ class ZooKeeperClient:
             if self._clock.monotonic_ms() - self._broker_heard_ms < doubtful_ms:
                 send_ping(timeout)
 
+        def pass_on(buffer: bytes, offset: int) -> None:
+            notice, _ = Watch.deserialize(buffer, offset)
+            self._inbox.put(partial(self._on_notice, notice.path))
+
+        connection._read_watch_event = pass_on
         connection._invoke = invoke_and_note
         connection._send_ping = ping_while_alive
 
@@ -258,6 +290,10 @@ class ZooKeeperClient:
                 make(self._kazoo)
         if not in_session:
             self._inbox.put(partial(answered, None, SessionExpiredError()))
+
+    def watch_all(self, path: str, answered: Answered) -> None:
+        """Ask for a notice of every change at and under a path, for as long as the connection lasts."""
+        self.request(lambda kazoo: kazoo._call(_WatchAll(path), self._handler.async_result()), answered)
 
     def _state_changed(self, state: KazooState) -> None:
         """On kazoo's thread."""
