@@ -211,7 +211,9 @@ def test_this_machine_has_a_boot_id() -> None:
 
 def test_a_directory_says_which_topic_it_is_of_in_kafkas_words(tmp_path: Path) -> None:
     store = LogStore.open(OsFileSystem(), ManualClock(NOW_MS), str(tmp_path), lambda _: CONFIG)
-    assert store.create("orders", 0, CONFIG, ID).topic_id == ID
+    log = store.create("orders", 0, CONFIG, ID)
+    assert log.topic_id == ID
+    log.flush()
     text = (tmp_path / "orders-0" / "partition.metadata").read_text()
     assert text == "version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw"
     store.close()
@@ -232,6 +234,54 @@ def test_a_partition_of_a_topic_made_anew_is_not_taken_for_the_old_one(directory
     store = directory.open()
     assert [record.value for record in records_of(store.logs["orders", 0])] == [b"new"]
     assert store.logs["orders", 0].topic_id == OTHER_ID
+
+
+def test_a_topic_id_is_known_before_the_first_flush(directory: Directory) -> None:
+    """The process is killed; the topic is deleted and made anew before it is back."""
+    for _ in range(2):
+        store = directory.open()
+        if not store.logs:
+            store.create("orders", 0, CONFIG, ID).append(batch(), 0)
+        directory.fs.crash()
+    directory.ids["orders"] = OTHER_ID
+    for _ in range(2):
+        store = directory.open()
+        assert (store.strays, store.logs) == (["orders-0"], {})
+        directory.fs.crash()
+    store = directory.open()
+    store.create("orders", 0, CONFIG, OTHER_ID)
+    directory.fs.crash()
+    assert directory.open().logs["orders", 0].topic_id == OTHER_ID
+
+
+def test_making_partitions_makes_no_file_for_the_id(directory: Directory) -> None:
+    store = directory.open()
+    store.create("orders", 0, CONFIG, ID)
+    directory.fs.history.clear()
+    store.create("orders", 1, CONFIG, ID)
+    assert [operation for operation, _ in directory.fs.history] == ["open", "write", "open"]
+    assert directory.fs.list("/data/orders-1") == ["00000000000000000000.log"]
+
+
+def test_the_list_of_recent_ids_does_not_grow_for_ever(directory: Directory) -> None:
+    for partition in range(20):
+        store = directory.open()
+        store.create("orders", partition, CONFIG, ID)
+        store.close()
+    assert directory.fs.size("/data/topic-ids") < 100
+
+
+def test_a_full_disk_puts_the_topic_id_off(directory: Directory) -> None:
+    log = directory.open().create("orders", 0, CONFIG, ID)
+    log.append(batch(), 0)
+    directory.fs.fail("write", error=OSError(errno.ENOSPC, "full"), path_contains="partition.metadata")
+    log.flush()
+    assert (log.failed, log.flushed_offset) == (None, 1)
+    log.append(batch(), 0)
+    log.flush()
+    directory.fs.crash(power_cut=True)
+    directory.ids["orders"] = OTHER_ID
+    assert directory.open().strays == ["orders-0"]
 
 
 def test_a_topic_id_is_as_durable_as_the_records(directory: Directory) -> None:

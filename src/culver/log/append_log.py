@@ -19,7 +19,7 @@ from culver.errors import ErrorCode, KafkaError
 from culver.filesystem import Buffer, FileSystem
 from culver.log import names
 from culver.log.batches import HEADER, LENGTH_OVERHEAD_BYTES, RELATIVE_OFFSET_MAX, HeaderFields
-from culver.log.flush import FlushTask, Unflushed, mark_unflushed
+from culver.log.flush import DISK_FULL, FlushTask, Unflushed, mark_unflushed
 from culver.log.limits import LogLimits
 from culver.log.open_files import OpenFiles
 from culver.log.producer_snapshot import encode_snapshot
@@ -33,7 +33,6 @@ from culver.logging import get_logger
 _log = get_logger("culver.log")
 
 _stamp = struct.Struct(">qii").pack_into
-DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 _TIME_INDEX_ENTRY_BYTES = 12
 
 
@@ -379,6 +378,7 @@ class AppendLog:
         self._flush_running = None
         if error is not None:
             return
+        self._unflushed.new_file = self._unflushed.new_file or task.new_file
         self.flushed_offset = max(self.flushed_offset, min(task.up_to_offset, self._end_offset))
         if task.active is self._active:
             self._flushed_position = task.active_bytes

@@ -8,6 +8,7 @@ segment is, and removed by the flush that covers the closed one.
 from __future__ import annotations
 
 import contextlib
+import errno
 from threading import Lock
 
 from culver.filesystem import File, FileSystem
@@ -17,6 +18,8 @@ from culver.log.segment import Segment
 from culver.logging import get_logger
 
 _log = get_logger("culver.log")
+
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class FlushTask:
@@ -34,7 +37,7 @@ class FlushTask:
         "active_bytes",
         "directories",
         "files",
-        "paths",
+        "new_file",
         "rolled",
         "segments",
         "side_files",
@@ -53,8 +56,8 @@ class FlushTask:
         self.syncs_active = active.unsynced
         self.segments: list[Segment] = []
         self.files: list[File] = []
-        # Other files that have been written once and for all.
-        self.paths: list[str] = []
+        # (path, content) of a file that is written once and for all; None when it has been.
+        self.new_file: tuple[str, bytes] | None = None
         # Directories with new names in them.
         self.directories: list[str] = []
         # Segments that were closed since: their indexes are final now and go to disk.
@@ -69,8 +72,8 @@ class FlushTask:
         """Raises OSError when the disk refuses: the log has failed then."""
         for file in self.files:
             file.sync()
-        for path in self.paths:
-            self._sync(path)
+        if self.new_file is not None:
+            self._write_new_file(*self.new_file)
         if self.rolled:
             with self._writing:
                 if not self._cut_loose:
@@ -83,12 +86,19 @@ class FlushTask:
                 if not self._cut_loose:
                     self._write_side_files()
 
-    def _sync(self, path: str) -> None:
-        file = self._fs.open(path)
+    def _write_new_file(self, path: str, content: bytes) -> None:
         try:
-            file.sync()
-        finally:
-            file.close()
+            file = self._fs.open(path, create=True)
+            try:
+                file.pwrite(content, 0)
+                file.sync()
+            finally:
+                file.close()
+        except OSError as error:
+            if error.errno not in DISK_FULL:
+                raise
+            return  # the records are in, and this can wait
+        self.new_file = None
 
     def cut_loose(self) -> None:
         """The log is being cut back: nothing of what is known here may be written down from now on."""
@@ -123,12 +133,12 @@ def _mark_path(segment: Segment) -> str:
 class Unflushed:
     """What the next flush of a log has to do beside syncing the active segment."""
 
-    __slots__ = ("closed_segments", "directories", "paths", "snapshots")
+    __slots__ = ("closed_segments", "directories", "new_file", "snapshots")
 
     def __init__(self, closed_segments: list[Segment]) -> None:
         self.closed_segments = closed_segments
         self.directories: list[str] = []
-        self.paths: list[str] = []
+        self.new_file: tuple[str, bytes] | None = None
         # (offset, content) of producer snapshots that are not on disk yet.
         self.snapshots: list[tuple[int, bytes]] = []
 
@@ -148,7 +158,7 @@ class Unflushed:
             active.unsynced
             or self.closed_segments
             or self.directories
-            or self.paths
+            or self.new_file
             or self.snapshots
             or epochs.dirty
         ):
@@ -163,7 +173,7 @@ class Unflushed:
         if self.closed_segments:
             self.note_new_names(directory)  # their marks go
         task.directories = self.directories
-        task.paths = self.paths
+        task.new_file = self.new_file
         task.snapshots = self.snapshots
         for offset, content in self.snapshots:
             task.side_files.append((f"{directory}/{names.segment_name(offset, names.SNAPSHOT)}", content))
@@ -172,7 +182,7 @@ class Unflushed:
             epochs.dirty = False
         self.closed_segments = []
         self.directories = []
-        self.paths = []
+        self.new_file = None
         self.snapshots = []
         return task
 
@@ -181,6 +191,6 @@ class Unflushed:
         self.closed_segments = [one for one in task.rolled if not one.retired] + self.closed_segments
         self.snapshots = task.snapshots + self.snapshots
         self.directories = list(dict.fromkeys([*task.directories, *self.directories]))
-        self.paths = list(dict.fromkeys([*task.paths, *self.paths]))
+        self.new_file = self.new_file or task.new_file
         for segment in task.segments:
             segment.unsynced = True

@@ -26,7 +26,7 @@ from culver.log.recovery import Recovery, empty_log
 from culver.log.replica_log import ReplicaLog
 from culver.log.retention import segments_to_delete
 from culver.log.timestamps import TimestampedOffset
-from culver.log.topic_identity import write_topic_id
+from culver.log.topic_identity import topic_id_file
 from culver.logging import get_logger
 
 __all__ = ["AppendResult", "ColdRead", "PartitionLog", "ReadResult", "TimestampedOffset"]
@@ -95,9 +95,9 @@ class PartitionLog(ReplicaLog):
         return log
 
     def note_topic_id(self, topic_id: bytes) -> None:
-        """Write down the topic that the directory belongs to. Durable with the next flush."""
+        """Have the next flush write down the topic that the directory belongs to."""
         self.topic_id = topic_id
-        self._unflushed.paths.append(write_topic_id(self._fs, self.directory, topic_id))
+        self._unflushed.new_file = topic_id_file(self.directory, topic_id)
         self._unflushed.note_new_names(self.directory)
 
     # -- what it is ------------------------------------------------------------------------------------------

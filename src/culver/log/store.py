@@ -4,6 +4,7 @@ lock                held while a broker runs on the directory
 log-checkpoint      see culver.log.checkpoint; rewritten now and then, and on a clean stop
 clean-shutdown      there only between a clean stop and the next start
 identity            whose directory this is: see culver.log.identity
+topic-ids           of partitions made lately: see culver.log.topic_identity
 loss-possible       there while bytes may have been lost and the cluster has not been told
 topic-0/ ...        one directory per partition
 *.deleted/          partitions on their way out
@@ -27,7 +28,7 @@ from culver.log.identity import DataDirectoryOfAnother, DirectoryIdentity, Ident
 from culver.log.limits import LogLimits
 from culver.log.open_files import OpenFiles
 from culver.log.partition_log import PartitionLog
-from culver.log.topic_identity import read_topic_id
+from culver.log.topic_identity import RecentTopicIds, read_topic_id
 from culver.logging import get_logger
 
 __all__ = ["DataDirectoryLocked", "DataDirectoryOfAnother", "Identity", "LogStore"]
@@ -133,6 +134,7 @@ class LogStore:
         self._doomed: list[str] = []
         self._numbers = itertools.count()
         self._checkpoint_order = CheckpointOrder()
+        self._recent_ids = RecentTopicIds(fs, directory)
         # Names in the checkpoint on disk whose log has been deleted since.
         self._checkpointed: set[str] = set()
         self._outdated: set[str] = set()
@@ -182,6 +184,8 @@ class LogStore:
             self._fs.remove(self._path(CLEAN_FILE))
         # Also for partitions that the process before made, and died before their names were durable.
         self._fs.sync_directory(self.directory)
+        self._recent_ids.load()
+        silent: set[str] = set()
         for name in listing:
             partition = names.parse_partition_directory(name)
             if partition is None:
@@ -191,7 +195,10 @@ class LogStore:
             config = config_of(partition[0])
             topic_id = topic_id_of(partition[0])
             found_id = read_topic_id(self._fs, self._path(name))
-            if config is None or (topic_id is not None and found_id not in (None, topic_id)):
+            if found_id is None:
+                silent.add(name)
+            known_id = found_id or self._recent_ids.ids.get(name)
+            if config is None or (topic_id is not None and known_id not in (None, topic_id)):
                 self.strays.append(name)
                 continue
             log = PartitionLog.open(
@@ -204,10 +211,11 @@ class LogStore:
                 limits=self._limits,
                 files=self._files,
             )
-            log.topic_id = found_id
-            if topic_id is not None and found_id is None:
-                log.note_topic_id(topic_id)
+            log.topic_id = known_id or topic_id
+            if log.topic_id is not None and found_id is None:
+                log.note_topic_id(log.topic_id)
             self._add(partition, log)
+        self._recent_ids.keep_only(silent)
 
     def _add(self, partition: TopicPartition, log: PartitionLog) -> None:
         self.logs[partition] = log
@@ -266,6 +274,8 @@ class LogStore:
             # The checkpoint on disk speaks of an earlier partition of this name. After a crash it would be
             # taken for this one, which would then seem to have lost its records.
             self._write_checkpoint()
+        if topic_id is not None:
+            self._recent_ids.add(name, topic_id)
         log = PartitionLog.create(
             self._fs,
             self._clock,

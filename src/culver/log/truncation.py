@@ -16,11 +16,11 @@ from culver.config import TopicConfig
 from culver.errors import ErrorCode, KafkaError
 from culver.filesystem import FileSystem
 from culver.log import names
-from culver.log.append_log import DISK_FULL, AppendLog
+from culver.log.append_log import AppendLog
 from culver.log.checkpoint import Checkpoint
 from culver.log.compaction import CompactionTask
 from culver.log.doomed import DoomedFiles
-from culver.log.flush import mark_unflushed, unmark_unflushed
+from culver.log.flush import DISK_FULL, mark_unflushed, unmark_unflushed
 from culver.log.limits import LogLimits
 from culver.log.open_files import OpenFiles
 from culver.log.producer_search import find_producers
@@ -237,7 +237,7 @@ class TruncatingLog(AppendLog):
         except OSError as error:
             raise self._fail(error) from error
         self._unflushed.directories = before.directories
-        self._unflushed.paths = before.paths
+        self._unflushed.new_file = before.new_file
         self._cleaned_offset = 0
         self.saved_high_watermark = offset
         if self._high_watermark is not None:
