@@ -10,6 +10,7 @@ from typing import Any
 from culver.broker.administration import Administration
 from culver.broker.groups import Groups
 from culver.broker.partition import PartitionTable
+from culver.broker.suspects import Suspects
 from culver.broker.topic_settings import TopicSettings
 from culver.clock import ManualClock
 from culver.config import BrokerConfig
@@ -91,6 +92,7 @@ class ClusterNode:
         self.partitions = PartitionTable()
         self.administration = Administration(self, self.store)  # type: ignore[arg-type]
         self.groups = Groups(self)  # type: ignore[arg-type]
+        self.suspects = Suspects(self)  # type: ignore[arg-type]
         self.lease_holds = True
         for number in range(1, registered + 1):
             entry = entries.RegistrationEntry("host", 9000 + number, f"rack{number}")
@@ -157,7 +159,7 @@ class Exchange:
 
     def __init__(self, version: int) -> None:
         self.version = version
-        self.connection = SimpleNamespace(peer_broker=None)
+        self.connection = SimpleNamespace(peer_broker=None, asked_for_leaders=False)
         self.response: Any = None
 
     def reply(self, response: Any) -> None:
