@@ -212,6 +212,7 @@ def test_a_server_that_has_lost_its_memory_is_believed() -> None:
     reader.settle()
     assert reader.entries.keys() == {"/x", "/y"}
     empty = Server()
+    empty.commit([("/a", b"", True)])
     empty.commit([("/x", b"new", False)])
     reader.server = reader.mirror._client = empty  # type: ignore[assignment]
     told: list[Event] = []
