@@ -212,7 +212,9 @@ class BrokerConfig(Settings):
         default=10 * MIB, minimum=0, doc="Record bytes that a follower asks for of all partitions at a time."
     )
     replica_fetch_backoff_ms: int = integer(
-        default=1_000, minimum=0, doc="How long a follower waits at most before it tries a failed fetch again."
+        default=1_000,
+        minimum=0,
+        doc="How long a follower waits at most before it tries a failed fetch again.",
     )
     replica_socket_timeout_ms: int = integer(
         default=30_000, minimum=1, doc="How long a broker waits for another broker's answer."
