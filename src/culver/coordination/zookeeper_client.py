@@ -11,8 +11,9 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import ConnectionDropped, SessionExpiredError
@@ -150,7 +151,8 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
         return readable, writable, []
 
 
-class _WatchAll(NamedTuple):
+@dataclass(frozen=True)
+class _WatchAll:
     """The request for a notice of everything that happens under a path, which kazoo lacks; since ZooKeeper 3.6."""
 
     path: str
