@@ -316,8 +316,16 @@ class OsFileSystem:
             os.close(descriptor)
 
     def read(self, path: str) -> bytes:
-        with open(path, "rb") as file:
-            return file.read()
+        # Half the time that a file object takes; a start reads a few small files of every partition.
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            size = os.fstat(descriptor).st_size
+            data = os.read(descriptor, size)
+            while len(data) < size and (more := os.read(descriptor, size - len(data))):
+                data += more
+            return data
+        finally:
+            os.close(descriptor)
 
     def write_atomic(self, path: str, data: Buffer, *, sync: bool = True) -> None:
         temporary = path + ".new"

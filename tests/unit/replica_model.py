@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from log_batches import NOW_MS, whole_batches
@@ -29,6 +30,7 @@ class Batch:
     def end_offset(self) -> int:
         return self.base_offset + self.count
 
+    @cache  # noqa: B019 - batches are few, and the same ones are compared again and again
     def encode(self) -> bytes:
         records = [
             Record(

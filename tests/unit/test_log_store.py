@@ -238,3 +238,31 @@ def test_a_store_of_many_logs_closes_on_several_threads(tmp_path: Path) -> None:
     assert [records_of(store.logs["orders", n])[0].value for n in range(30)] == [b"%d" % n for n in range(30)]
     assert all(log.flushed_offset == 1 for log in store)
     store.close(threads=4)
+
+
+def test_a_checkpoint_never_replaces_a_later_one(fixture: StoreFixture) -> None:
+    """One is being written on a thread when a truncation needs another at once."""
+    log = fixture.store.create("orders", 0, CONFIG)
+    for _ in range(5):
+        log.append(batch(b"old"), 0)
+    log.flush()
+    slow = fixture.store.begin_checkpoint()
+    log.truncate_to(2)
+    slow.run()
+    fixture.fs.crash()
+    log = fixture.open().logs["orders", 0]
+    assert log.corruption is None, "the slow one promises five records"
+    assert log.end_offset == 2
+
+
+def test_a_checkpoint_of_a_deleted_partition_does_not_come_back(fixture: StoreFixture) -> None:
+    log = fixture.store.create("orders", 0, CONFIG)
+    log.append(batch(b"old"), 0)
+    log.flush()
+    slow = fixture.store.begin_checkpoint()
+    fixture.store.delete("orders", 0)
+    fixture.store.create("orders", 0, CONFIG)
+    slow.run()
+    fixture.fs.crash()
+    log = fixture.open().logs["orders", 0]
+    assert (log.corruption, log.end_offset) == (None, 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from culver.log.partition_log import PartitionLog
 from culver.testing.faults import FaultyFileSystem
 
 
+@cache
 def history_of(
     count: int, label: str = "old", base: History = (), producers: int = 3, epoch: int = 1
 ) -> History:
