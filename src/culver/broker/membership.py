@@ -50,6 +50,9 @@ class Membership:
         # Of the current registration; -1 while there is none.
         self.epoch = -1
         self.leaving = False
+        # Until the claims to what may have been lost are given up, whichever way this broker joins.
+        self._lost_bytes = False
+        self._established = False  # joined for the first time
 
     @property
     def joined(self) -> bool:
@@ -62,10 +65,13 @@ class Membership:
         self._registration = entries.RegistrationEntry(
             host, port, self._node.config.broker_rack, self._node.logs.directory_id
         )
+        self._lost_bytes = lost_bytes
         tries_left = _TRIES_MAX
         while True:
             try:
-                if await self._try_join(lost_bytes):
+                # The session may have been lost again by the time the answer is in.
+                if await self._try_join() and self.joined:
+                    self._established = True
                     return
             except StoreError as error:
                 tries_left -= 1
@@ -74,7 +80,7 @@ class Membership:
                 _log.warning("cannot join yet", error=str(error))
             await self.pause(_POLL_MS)
 
-    async def _try_join(self, lost_bytes: bool) -> bool:
+    async def _try_join(self) -> bool:
         assert self._registration is not None
         if self.joined:
             return True  # by a change of which it was not known whether it was made
@@ -83,7 +89,7 @@ class Membership:
             self.epoch = await self._register(self._registration)
         except Conflict:
             return False
-        await self._give_up_claims(lost_bytes)
+        await self._give_up_claims()
         me = self._node.broker_id
         alive = entries.AliveEntry(self.epoch, self._registration.directory)
         try:
@@ -130,32 +136,32 @@ class Membership:
 
     # -- claims -----------------------------------------------------------------------------------------
 
-    async def _give_up_claims(self, lost_bytes: bool) -> None:
+    async def _give_up_claims(self) -> None:
         """Leave the in-sync replicas of partitions whose records this broker may not have any more."""
         while True:
             changes = [
                 (topic, image, after)
                 for topic in self._node.image.topics.values()
                 for image in topic.partitions
-                if self._may_lack(topic, image, lost_bytes)
-                and (after := self._without_me(topic, image)) is not None
+                if self._may_lack(topic, image) and (after := self._without_me(topic, image)) is not None
             ]
             if not changes:
                 break
             if await self._make(changes):
                 break
             await self.pause(_POLL_MS)
-        if lost_bytes:
+        if self._lost_bytes:
             # Otherwise every later start, however clean the stop before it, would give up its claims again.
             self._node.logs.losses_settled()
+            self._lost_bytes = False
         self._replace_corrupt_logs()
 
-    def _may_lack(self, topic: TopicImage, image: PartitionImage, lost_bytes: bool) -> bool:
+    def _may_lack(self, topic: TopicImage, image: PartitionImage) -> bool:
         me = self._node.broker_id
         if me not in image.replicas or me not in (*image.isr, *image.elr):
             return False
         log = self._node.logs.get(topic.name, image.index)
-        return lost_bytes or log is None or log.corruption is not None or log.failed is not None
+        return self._lost_bytes or log is None or log.corruption is not None or log.failed is not None
 
     def _without_me(self, topic: TopicImage, image: PartitionImage) -> PartitionImage | None:
         me = self._node.broker_id
@@ -184,8 +190,8 @@ class Membership:
 
     def session(self, begun: bool) -> None:
         """The store's session was lost, or another has begun."""
-        if self._registration is None or self.leaving:
-            return
+        if not self._established or self.leaving:
+            return  # the first join goes on by itself, in the new session
         if not begun:
             _log.warning("lost the session with the metadata store: leading nothing until it is back")
             return
@@ -196,7 +202,7 @@ class Membership:
         """This process has been running all the time: its logs have all that they had."""
         while not self.leaving:
             try:
-                if await self._try_join(lost_bytes=False):
+                if await self._try_join() and self.joined:
                     return
             except StoreError as error:
                 _log.warning("cannot join yet", error=str(error))

@@ -106,8 +106,9 @@ def _acknowledge_failed_sync() -> list[_Patch]:
 def _stay_in_sync() -> list[_Patch]:
     """A broker comes back from a power cut and still counts as in sync."""
 
-    def may_lack(self: Membership, topic: Any, image: Any, lost_bytes: bool) -> bool:
-        return original(self, topic, image, False)
+    def may_lack(self: Membership, topic: Any, image: Any) -> bool:
+        self._lost_bytes = False
+        return original(self, topic, image)
 
     original = Membership._may_lack
     return [(Membership, "_may_lack", may_lack)]
