@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from culver.broker.group_commit import GroupCommit
+from culver.broker.group_commit import CutOff, GroupCommit
 from culver.broker.partition import Partition
 
 
@@ -134,6 +134,17 @@ def test_clients_that_were_answered_together_are_waited_for(world: World) -> Non
     world.commit.start()
     # A quarter of the two milliseconds that the last flush took; nothing while there was one client.
     assert world.threads.delays_ms == [0.0, 0.0, 0.5]
+
+
+def test_who_waits_for_what_was_cut_off_holds_up_nobody(world: World) -> None:
+    for name in "abc":
+        world.append(name)
+    world.log.end_offset = 1  # a new leader has other records
+    world.append("d")
+    world.commit.start()
+    world.threads.finish()
+    assert [name for name, error in world.told if error is None] == ["a", "b", "d"]
+    assert [name for name, error in world.told if isinstance(error, CutOff)] == ["c"]
 
 
 def test_nothing_to_flush_is_told_at_once(world: World) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from culver.broker.group_commit import CutOff
 from culver.broker.partition import WRITE_BACK_BYTES
 from culver.broker.peer import Call, Peer
 from culver.broker.replica_append import append, diverge, start_over
@@ -284,8 +285,8 @@ class Fetcher:
             self._due[followed] = None
 
     def _flushed(self, followed: Followed, error: BaseException | None) -> None:
-        if self._followed.get(followed.key) is not followed:
-            return
+        if self._followed.get(followed.key) is not followed or isinstance(error, CutOff):
+            return  # whoever cut it off asks for what comes instead
         if error is not None:
             self._node.replication.log_failed(followed.partition)
             return

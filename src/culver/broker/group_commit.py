@@ -20,6 +20,10 @@ _GATHERING_MAX_MS = 1.0
 Committed: TypeAlias = Callable[[BaseException | None], object]
 
 
+class CutOff(Exception):
+    """What was waited for is not in the log any more: another leader has other records in its place."""
+
+
 class GroupCommit:
     """Per partition at most one flush runs; whatever is appended meanwhile goes with the next one."""
 
@@ -107,10 +111,14 @@ class GroupCommit:
         if waiting is None:
             return
         flushed = partition.log.flushed_offset
+        end = partition.log.end_offset
         ready: list[tuple[Committed, BaseException | None]] = []
-        while waiting and (error is not None or waiting[0][0] <= flushed):
+        # A follower's log may have been cut: what waits for an offset beyond its end would hold up all behind it.
+        while waiting and (error is not None or waiting[0][0] <= flushed or waiting[0][0] > end):
             offset, committed = waiting.popleft()
-            ready.append((committed, None if offset <= flushed else error))
+            ready.append(
+                (committed, None if offset <= flushed else error or CutOff("cut off by a new leader"))
+            )
         if not waiting:
             del self._waiting[partition]
         partition.flush_served = len(ready)
