@@ -61,7 +61,8 @@ class Controller:
                 self._campaign()
             return
         if not self.active:
-            return  # the store's answer to the campaign is on its way, or the entry is of an earlier life
+            self._claim()
+            return
         if change.brokers or change.settings:
             self._dirty.update(dict.fromkeys(image.topics))
         else:
@@ -92,10 +93,33 @@ class Controller:
                 return
             if error is None:
                 self._take_office(known + 1)
-            elif self._node.image.controller_id == -1:
+            elif self._node.image.controller_id in (-1, self._node.broker_id):
                 self._again()  # lost touch, or against one that is gone already
 
         self._store.change([Create(entries.CONTROLLER, entry, ephemeral=True), bump], stored)
+
+    def _claim(self) -> None:
+        """The entry names this broker, and nobody has told it so: it was elected by a change of unknown outcome.
+
+        Were the entry of an earlier session, it would go soon, and the next one in office would have a later epoch.
+        """
+        if self._campaigning or not self._node.joined:
+            return  # the store's answer is on its way
+        self._campaigning = True
+        known = self._node.builder.controller_epoch
+
+        def stored(error: BaseException | None) -> None:
+            self._campaigning = False
+            if self._stopped:
+                return
+            if error is None:
+                self._take_office(known + 1)
+            else:
+                self._again()
+
+        self._store.change(
+            [Check(entries.CONTROLLER, 0), Put(entries.CONTROLLER_EPOCH, b"{}", known)], stored
+        )
 
     def _take_office(self, epoch: int) -> None:
         if self._node.image.controller_id != self._node.broker_id:
@@ -211,6 +235,8 @@ class Controller:
                 self._settle()
             elif self._node.image.controller_id == -1:
                 self._campaign()
+            elif self._node.image.controller_id == self._node.broker_id:
+                self._claim()
 
         self._retry = self._node.scheduler.call_later(_RETRY_MS, run)
 
