@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 _log = get_logger("culver.replication")
 
+_OPEN_AGAIN_MS = 1_000.0
+
 
 class Replication:
     """What this broker does with the partitions it holds."""
@@ -123,6 +125,8 @@ class Replication:
                 _log.error(
                     "cannot make a partition", topic=topic.name, partition=image.index, error=str(error)
                 )
+                # The disk may be full, which passes.
+                node.scheduler.call_later(_OPEN_AGAIN_MS, lambda: self._open_again(topic.name, image.index))
                 return
         if image.leader == node.broker_id and node.joined:
             self._lead(partition, image)
@@ -134,6 +138,14 @@ class Replication:
             partition.leader_epoch = image.leader_epoch
             partition.replicated = True
             self._follow(partition, renewed=changed)
+
+    def _open_again(self, name: str, index: int) -> None:
+        topic = self._node.image.topics.get(name)
+        image = None if topic is None else topic.partition(index)
+        if self._running and topic is not None and image is not None:
+            if self._node.partitions.get(name, index) is None:
+                self._apply(topic, image)
+            self._node.after_requests()
 
     def _open(self, topic: TopicImage, image: PartitionImage) -> Partition:
         node = self._node
