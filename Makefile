@@ -16,7 +16,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 run: setup ## Serve on 127.0.0.1:9092, data in ./culver-data
 	$(BIN)/culver serve
 
-test: setup ## Everything that needs only Python and PyPI
+test: setup ## Everything that needs only Python, Java (for ZooKeeper, which comes with PySpark) and PyPI
 	$(BIN)/python -m pytest -m 'not interop'
 
 check: setup ## Style, types, layers, tidiness
