@@ -15,6 +15,7 @@ from culver.logging import get_logger
 
 if TYPE_CHECKING:
     from culver.broker.follower_feed import FollowerFeed
+    from culver.broker.refused_batches import RefusedBatches
     from culver.broker.server import Server
 
 _SIZE = Struct(">i")
@@ -61,6 +62,7 @@ class Connection(asyncio.BufferedProtocol):
         "last_active_ms",
         "peer_broker",
         "peer_host",
+        "refused_batches",
         "sends_files",
     )
 
@@ -83,6 +85,7 @@ class Connection(asyncio.BufferedProtocol):
         self.asked_for_leaders = False  # whether it has been told before who leads what
         self.peer_host = ""
         self.peer_broker: FollowerFeed | None = None  # who is there, once it has said BrokerHello
+        self.refused_batches: RefusedBatches | None = None  # made for the first refusal
         self.last_active_ms = 0.0
 
     # -- asyncio's side ---------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from culver.broker.exchange import NO_RESPONSE, NoResponse
 from culver.broker.partition import WRITE_BACK_BYTES
+from culver.broker.refused_batches import RefusedBatches
 from culver.core.names import INTERNAL_TOPICS
 from culver.errors import ErrorCode, KafkaError
 from culver.log.validation import RecordsRefused
@@ -48,6 +49,7 @@ _WHY_NOT_ACKNOWLEDGED = {
     ErrorCode.REQUEST_TIMED_OUT: "the in-sync replicas did not take the records in time",
     ErrorCode.NOT_LEADER_OR_FOLLOWER: "another broker leads the partition now",
 }
+_FOLLOWS_A_REFUSED = "a batch of this producer that comes before was refused; send that one first"
 _ADMIN_CLIENT_ID = "__admin_client"  # the one client that may write to internal topics, as in Kafka
 
 
@@ -64,12 +66,16 @@ def handle(node: Node, exchange: Exchange, request: ProduceRequest) -> ProduceRe
         )
     if not node.lease_holds:
         # Another may lead by now. Nothing is acknowledged that it might not have.
+        for topic in request.topic_data:
+            for data in topic.partition_data:
+                _note_refusal(node, exchange, topic, data, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return _all_failed(
             request, ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker is out of touch with its cluster"
         )
     waiting: list[tuple[Partition, PartitionProduceResponse, int]] = []
     responses = []
     misdirected = False
+    refused = exchange.connection.refused_batches
     for topic in request.topic_data:
         name, topic_error = _resolve(node, exchange.version, topic)
         if (
@@ -86,11 +92,19 @@ def handle(node: Node, exchange: Exchange, request: ProduceRequest) -> ProduceRe
             partition = node.partitions.get(name, data.index)
             if partition is None or partition.state is None:
                 answers.append(_elsewhere(node, name, data.index))
+                _note_refusal(node, exchange, topic, data, answers[-1].error_code)
                 misdirected = True
+                continue
+            if refused is not None and refused.follows_one(
+                topic, data.index, data.records, node.clock.monotonic_ms()
+            ):
+                answers.append(_failed(data.index, ErrorCode.NOT_LEADER_OR_FOLLOWER, _FOLLOWS_A_REFUSED))
                 continue
             answer, end_offset = _append(node, partition, data, acks, exchange.version)
             answers.append(answer)
-            if not answer.error_code and acks != 0 and partition.must_wait(acks):
+            if answer.error_code:
+                _note_refusal(node, exchange, topic, data, answer.error_code)
+            elif acks != 0 and partition.must_wait(acks):
                 waiting.append((partition, answer, end_offset))
         responses.append(
             TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
@@ -186,6 +200,16 @@ def _wait(
 
 def _flushed(done: Callable[[ErrorCode], object], error: BaseException | None) -> None:
     done(ErrorCode.NONE if error is None else ErrorCode.KAFKA_STORAGE_ERROR)
+
+
+def _note_refusal(
+    node: Node, exchange: Exchange, topic: TopicProduceData, data: PartitionProduceData, code: int
+) -> None:
+    """So that what the producer sent behind it does not take its place."""
+    connection = exchange.connection
+    if connection.refused_batches is None:
+        connection.refused_batches = RefusedBatches()
+    connection.refused_batches.note(topic, data.index, data.records, code, node.clock.monotonic_ms())
 
 
 def _elsewhere(node: Node, topic: str, index: int) -> PartitionProduceResponse:
