@@ -128,6 +128,9 @@ class Replication:
                 # The disk may be full, which passes.
                 node.scheduler.call_later(_OPEN_AGAIN_MS, lambda: self._open_again(topic.name, image.index))
                 return
+        if partition.log.failed is not None:
+            # Its leader may have let it back in for what it asked for before that.
+            self.isr_changes.leave(partition)
         if image.leader == node.broker_id and node.joined:
             self._lead(partition, image)
         else:
