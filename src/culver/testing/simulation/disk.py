@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 from culver.testing.faults import FaultyFileSystem
 from culver.testing.simulation.scheduler import SimulatedClock
@@ -22,6 +23,8 @@ class SimulatedDisk(FaultyFileSystem):
         self._clock = clock
         self._random = generator
         super().__init__()
+        # Told when an injected error strikes.
+        self.on_error: Callable[[], object] = lambda: None
         # Files whose last sync failed.
         self._unsynced: dict[str, None] = {}
 
@@ -39,9 +42,15 @@ class SimulatedDisk(FaultyFileSystem):
         except OSError:
             if operation == "sync":
                 self._unsynced[path] = None
+            self.on_error()
             raise
         finally:
             self.history.clear()
+
+    @property
+    def failing(self) -> bool:
+        """Whether it has been told to fail and has yet to do so."""
+        return bool(self._faults)
 
     def process_died(self) -> None:
         """The process is gone, the machine runs on: what was written is there, but for what could not be synced."""

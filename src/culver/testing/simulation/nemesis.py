@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from culver.testing.simulation.cluster import SimulatedBroker, SimulatedCluster
 from culver.testing.simulation.safety import Safety
@@ -268,7 +269,7 @@ class Nemesis:
             return False
         operation = self._random.choice(("sync", "write"))
         self._note(f"disk error on {broker.host}: {operation}")
-        self._safety.loses_bytes(broker.id)
+        broker.disk.on_error = partial(self._safety.loses_bytes, broker.id)
         broker.disk.fail(operation, path_contains=".log", nth=self._random.randrange(1, 10))
         return True
 

@@ -131,6 +131,9 @@ class Run:
                 self.cluster.store,
                 flush_always=self._plan.flush_always,
                 default_min_insync=self._plan.cluster.default_min_insync,
+                failing_disks=lambda: {
+                    number for number, broker in self.cluster.brokers.items() if broker.disk.failing
+                },
             ),
             [f"client-{number}" for number in range(1, 6)],
             {"move": self._move, "elect": self._elect, "settings": self._set},

@@ -11,7 +11,7 @@ who are dropped stay eligible to lead, and anything goes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from culver.core import entries
@@ -33,8 +33,17 @@ class _Partition:
 class Safety:
     """Follows the partitions' entries: for each, which members may have lost bytes since they came to be in it."""
 
-    def __init__(self, store: StoreServer, *, flush_always: bool, default_min_insync: int) -> None:
+    def __init__(
+        self,
+        store: StoreServer,
+        *,
+        flush_always: bool,
+        default_min_insync: int,
+        failing_disks: Callable[[], set[int]],
+    ) -> None:
         self._store = store
+        # Brokers whose disks have been told to fail and have yet to do so.
+        self._failing_disks = failing_disks
         self._flush_always = flush_always
         self._default_min_insync = default_min_insync
         self._seen = 0
@@ -46,10 +55,11 @@ class Safety:
         self._follow()
         if self._flush_always:
             return True
+        failing = self._failing_disks()
         for partition in self._partitions():
             if broker not in partition.members or len(partition.entry.replicas) == 1:
                 continue  # it has nothing, or everything acknowledged is on its disk
-            if not partition.members - {broker} - self._hollow.get(partition.path, set()):
+            if not partition.members - {broker} - failing - self._hollow.get(partition.path, set()):
                 return False
             if not partition.protected and not (calm and set(partition.entry.isr) - {broker}):
                 return False
