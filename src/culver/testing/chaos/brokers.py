@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -118,11 +119,9 @@ class Brokers:
                     kept = [each for each in state.replicas if each != broker.broker_id]
                     spare = [each for each in others if each not in kept]
                     targets[key] = (kept + spare)[: max(1, min(len(state.replicas), len(others)))]
-            try:
-                if not targets and not self.cluster.moving():
+            with contextlib.suppress(Unreachable):
+                if not targets and not self.cluster.moving() and self.stop(broker):
                     break
-            except Unreachable:
-                continue
             if time.monotonic() > deadline_s:
                 self._complain(f"broker {broker.broker_id} could not be drained, it still has {targets}")
                 return
@@ -130,10 +129,9 @@ class Brokers:
             if refused:
                 self._note(f"drain: {refused}")
             time.sleep(1.0)
-        while not self.stop(broker):
-            time.sleep(_CARE_SECONDS)
         with self._lock:
             self.cluster.brokers.remove(broker)
+            self._held.discard(broker.broker_id)  # one that is added later may have the same id
             self.added = None
         self._keep_log(broker)
         broker.close()

@@ -71,7 +71,8 @@ class Surroundings:
     brokers: Brokers
     network: Network
     zookeeper: ZooKeeper | None
-    partitions: list[Partition]
+    # And how many replicas each is to have.
+    partitions: dict[Partition, int]
     group: str
     session_timeout_s: float
     random: random.Random
@@ -118,7 +119,7 @@ class Nemesis:
         number = -1
         if office in ("leader", "follower"):
             states = cluster.latest()
-            state = states.get(self._random.choice(self._in.partitions))
+            state = states.get(self._random.choice(list(self._in.partitions)))
             if state is not None:
                 others = [each for each in state.replicas if each != state.leader]
                 number = state.leader if office == "leader" or not others else self._random.choice(others)
@@ -351,16 +352,9 @@ class Nemesis:
     def _move(self, kind: str) -> Fault | None:
         """Some partitions go to other brokers; what comes of it is not waited for."""
         cluster = self._brokers.cluster
-        states = cluster.latest()
-        ids = self._ids()
-        chosen = self._random.sample(self._in.partitions, self._random.randint(1, len(self._in.partitions)))
-        targets = {
-            key: self._random.sample(ids, min(len(ids), 3 if len(states[key].replicas) >= 3 else 2))
-            for key in chosen
-            if key in states
-        }
-        if not targets:
-            return None
+        factors = self._in.partitions
+        chosen = self._random.sample(list(factors), self._random.randint(1, len(factors)))
+        targets = {key: self._random.sample(self._ids(), factors[key]) for key in chosen}
         refused = cluster.reassign(targets)
         text = f"move {targets}" + (f": {refused}" if refused else "")
         return Fault(kind, text, self._lasts(0.0, 2.0), lambda: None)

@@ -117,7 +117,11 @@ class Run:
                 brokers,
                 self._network,
                 self._zookeeper,
-                plan.partitions(),
+                {
+                    (topic.name, index): topic.factor
+                    for topic in plan.topics
+                    for index in range(topic.partitions)
+                },
                 GROUP,
                 plan.session_timeout_ms / 1000,
                 self._random,
