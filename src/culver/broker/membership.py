@@ -161,7 +161,9 @@ class Membership:
         if me not in image.replicas or me not in (*image.isr, *image.elr):
             return False
         log = self._node.logs.get(topic.name, image.index)
-        return self._lost_bytes or log is None or log.corruption is not None or log.failed is not None
+        if self._lost_bytes or log is None or log.corruption is not None or log.failed is not None:
+            return True
+        return log.tail_cut and not self._established
 
     def _without_me(self, topic: TopicImage, image: PartitionImage) -> PartitionImage | None:
         me = self._node.broker_id

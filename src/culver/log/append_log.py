@@ -93,6 +93,9 @@ class AppendLog:
         # The same as a position in the active segment; 0 when it is in an earlier one.
         self._flushed_position = found.flushed_position
         self._progress = SavedProgress()
+        # Whether recovery cut something off the end. It was never acknowledged if a crash had left it unfinished; but
+        # a bit that changed in the last batch looks just like that.
+        self.tail_cut = found.tail_cut
         # Why the log may not serve, or None.
         self.corruption = found.corruption
         self._unflushed = Unflushed([segment for segment in found.segments.items[:-1] if segment.unsynced])

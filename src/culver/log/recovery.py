@@ -48,6 +48,8 @@ class Recovered:
     epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
     # Offsets of the producer snapshots on disk, ascending.
     snapshots: list[int] = field(default_factory=list)
+    # A write that was not whole, or damaged, has been cut off the end; whatever it was, it is not here.
+    tail_cut: bool = False
     corruption: str | None = None
 
 
@@ -365,6 +367,7 @@ class Recovery:
             reason=fault.reason,
             end_offset=next_offset,
         )
+        self._found.tail_cut = True
         self._truncate(segment, fault.position)
         self._drop(later)
 
