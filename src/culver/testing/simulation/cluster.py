@@ -10,7 +10,7 @@ from culver.broker.node import Node
 from culver.config import BrokerConfig
 from culver.coordination.store import StoreError
 from culver.log.store import DataDirectoryLocked
-from culver.testing.simulation.disk import SimulatedDisk
+from culver.testing.simulation.disk import DATA_DIRECTORY, SimulatedDisk
 from culver.testing.simulation.loop import Process, World
 from culver.testing.simulation.network import SimulatedNetwork
 from culver.testing.simulation.scheduler import SimulatedClock, SimulatedScheduler
@@ -18,7 +18,6 @@ from culver.testing.simulation.store import SimulatedStore
 from culver.testing.simulation.store_server import StoreServer
 
 PORT = 9092
-DATA_DIRECTORY = "/data"
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from culver.log.checkpoint import CHECKPOINT_FILE
+from culver.log.store import CLEAN_FILE
+from culver.protocol.records import CRC_START, iterate_headers
 from culver.testing.faults import FaultyFileSystem
 from culver.testing.simulation.scheduler import SimulatedClock
 
+DATA_DIRECTORY = "/data"
 _SEGMENT = ".log"
 _SPACE_LEFT_BYTES = 2_000
 
@@ -74,8 +78,28 @@ class SimulatedDisk(FaultyFileSystem):
         whole = self.space_bytes if self.space_bytes is not None else 1 << 40
         return whole, max(0, whole - sum(len(node.data) for node in self._live.values()))
 
-    def closed_segments(self) -> list[str]:
-        """Segments that are written no more, in the order of their names."""
+    def rot(self, partitions: Sequence[str]) -> str | None:
+        """Change a bit in a finished segment of one of these partitions; nobody remembers what had been checked.
+
+        The file in question, or None where there is none. Only bits that a checksum covers are changed: the
+        position of a batch is not all that can be told of it.
+        """
+        segments = [path for path in self._closed_segments() if path.split("/")[-2] in partitions]
+        if not segments:
+            return None
+        path = self._random.choice(segments)
+        batches = list(iterate_headers(self.read(path)))
+        if not batches:
+            return None
+        position, header = self._random.choice(batches)
+        at = self._random.randrange(position + CRC_START, position + header.size_bytes)
+        self.flip_bit(path, at, self._random.randrange(8))
+        for name in (CHECKPOINT_FILE, CLEAN_FILE):
+            if self.exists(f"{DATA_DIRECTORY}/{name}"):
+                self.remove(f"{DATA_DIRECTORY}/{name}")
+        return path
+
+    def _closed_segments(self) -> list[str]:
         segments = sorted(path for path in self._live if path.endswith(_SEGMENT))
         newest = {path.rpartition("/")[0]: path for path in segments}
         return [path for path in segments if path not in newest.values()]

@@ -26,6 +26,7 @@ FAULTS = (
     "reset",
     "disk error",
     "disk full",
+    "rot",
     "clock",
     # What an administrator does meanwhile.
     "move",
@@ -55,6 +56,7 @@ class Nemesis:
         plan: FaultPlan,
         safety: Safety,
         client_hosts: list[str],
+        replicated: list[str],
         also: dict[str, Callable[[], object]] | None = None,
     ) -> None:
         self._cluster = cluster
@@ -63,6 +65,8 @@ class Nemesis:
         self._plan = plan
         self._safety = safety
         self._client_hosts = client_hosts
+        # Directories of partitions that have other replicas.
+        self._replicated = replicated
         self._also = also or {}
         self._active = False
         self._under_way = 0
@@ -271,6 +275,18 @@ class Nemesis:
         self._note(f"disk error on {broker.host}: {operation}")
         broker.disk.on_error = partial(self._safety.loses_bytes, broker.id)
         broker.disk.fail(operation, path_contains=".log", nth=self._random.randrange(1, 10))
+        return True
+
+    def _rot(self) -> bool:
+        """A bit changes on the disk of a broker that is down, and its next start reads everything again."""
+        broker = self._victim()
+        if broker is None or not self._may_lose_bytes(broker):
+            return False
+        self._safety.loses_bytes(broker.id)
+        broker.crash()
+        path = broker.disk.rot(self._replicated)
+        self._note(f"{broker.host} is killed and a bit changes in {path}")
+        self._hold_down(broker)
         return True
 
     def _disk_full(self) -> bool:

@@ -47,7 +47,7 @@ class Plan:
 
     def forgetful(self) -> set[Partition]:
         """Partitions that a machine can lose what it has shown of: nobody else holds it, or all may be unplugged."""
-        if not {"power", "disk error"} & set(self.faults.kinds):
+        if not {"power", "disk error", "rot"} & set(self.faults.kinds):
             return set()
         return {
             partition

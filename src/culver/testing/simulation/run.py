@@ -138,6 +138,12 @@ class Run:
                 },
             ),
             [f"client-{number}" for number in range(1, 6)],
+            [
+                f"{name}-{index}"
+                for topic in self._plan.topics
+                if topic.factor > 1
+                for name, index in topic.all_partitions()
+            ],
             {"move": self._move, "elect": self._elect, "settings": self._set},
         )
         self.cluster.start()
