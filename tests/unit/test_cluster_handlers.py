@@ -167,6 +167,13 @@ def test_metadata_names_the_living_and_the_controller(node: ClusterNode) -> None
     assert (response.controller_id, response.cluster_id) == (2, "cluster")
 
 
+def test_a_broker_that_has_not_joined_names_all_that_there_are(node: ClusterNode) -> None:
+    """It cannot tell who is alive, and a client that is told of nobody forgets them all."""
+    node.let_live()
+    response = node.ask(metadata, MetadataRequest(topics=[]), 12)
+    assert [broker.node_id for broker in response.brokers] == [1, 2, 3]
+
+
 def test_replicas_on_dead_brokers_are_offline(node: ClusterNode) -> None:
     node.make_topic("t", led_by_one())
     node.let_live(1, 3)

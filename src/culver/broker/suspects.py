@@ -47,7 +47,11 @@ class Suspects:
 
     def listed(self) -> list[BrokerInfo]:
         """The brokers to name to clients: those alive, and for a moment those that were."""
-        living = self._node.image.brokers
+        image = self._node.image
+        living = image.brokers
+        if self._node.broker_id not in living:
+            # Not one of them yet, or not any more: it cannot tell who is. A client that is told of nobody forgets all.
+            return list(image.registrations.values())
         if not self._departed:
             return list(living.values())
         now_ms = self._node.clock.monotonic_ms()
