@@ -40,7 +40,7 @@ class Plan:
     topics: tuple[TopicPlan, ...] = (
         TopicPlan("orders", 2, 3, {"min.insync.replicas": 2, "segment.bytes": 1 << 20}),
         TopicPlan("events", 1, 3, {"min.insync.replicas": 1, "segment.ms": 10_000}),
-        TopicPlan("pairs", 1, 2, {"min.insync.replicas": 2}),
+        TopicPlan("pairs", 1, 2, {"min.insync.replicas": 1}),
     )
     # Whether Kafka's client library writes down what it does.
     client_logs: bool = False
