@@ -218,6 +218,13 @@ class Client:
             raise NotSent(f"{partition} has no leader that is alive")
         return await self.connect(address), epoch
 
+    async def broker(self, number: int) -> Connection:
+        """A connection to one broker. NotSent when nobody knows where it is."""
+        address = self._brokers.get(number)
+        if address is None:
+            raise NotSent(f"broker {number} is not known")
+        return await self.connect(address)
+
     async def leader_is_another(self, partition: tuple[str, int]) -> None:
         """The leader did not answer, or says that it does not lead: ask again who does."""
         await self.pause(20, 120)

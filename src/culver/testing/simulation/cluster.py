@@ -224,6 +224,7 @@ class SimulatedCluster:
                 "node.id": str(broker.id),
                 "listen": f"{broker.host}:{PORT}",
                 "data.dir": DATA_DIRECTORY,
+                "broker.rack": f"rack-{broker.id}",
                 "culver.session.timeout.ms": str(self.shape.session_timeout_ms),
             }
         )

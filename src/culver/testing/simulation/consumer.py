@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from culver.errors import ErrorCode, KafkaError
 from culver.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
@@ -21,11 +22,30 @@ class BadAnswer(Exception):
     """What came back is no honest answer: a broken batch, or a position that must be there and is not."""
 
 
+@dataclass
+class Fetched:
+    """What a broker gave."""
+
+    error: ErrorCode
+    records: list[tuple[int, bytes]]
+    # The broker that is closer to the reader, or -1.
+    closer: int = -1
+
+
 async def fetch(
-    client: Client, partition: Partition, position: int, *, max_wait_ms: int = 300, max_bytes: int = 1 << 16
-) -> tuple[ErrorCode, list[tuple[int, bytes]], int]:
-    """Ask the leader once: (error, records from the position on, high watermark)."""
+    client: Client,
+    partition: Partition,
+    position: int,
+    *,
+    max_wait_ms: int = 300,
+    max_bytes: int = 1 << 16,
+    rack: str = "",
+    broker: int | None = None,
+) -> Fetched:
+    """Ask the leader, or the broker that it has named, once for records from the position on."""
     connection, epoch = await client.leader(partition)
+    if broker is not None:
+        connection = await client.broker(broker)
     wanted = FetchPartition(
         partition=partition[1],
         current_leader_epoch=epoch,
@@ -36,12 +56,14 @@ async def fetch(
         max_wait_ms=max_wait_ms,
         min_bytes=1,
         topics=[FetchTopic(topic=partition[0], partitions=[wanted])],
+        rack_id=rack,
     )
     answer = await connection.ask(request, _FETCH_VERSION)
     if answer.error_code:
-        return ErrorCode(answer.error_code), [], -1
+        return Fetched(ErrorCode(answer.error_code), [])
     data: PartitionData = answer.responses[0].partitions[0]
-    return ErrorCode(data.error_code), _decode(bytes(data.records or b""), position), data.high_watermark  # type: ignore[arg-type]
+    records = _decode(bytes(data.records or b""), position)  # type: ignore[arg-type]
+    return Fetched(ErrorCode(data.error_code), records, data.preferred_read_replica)
 
 
 def _decode(data: bytes, position: int) -> list[tuple[int, bytes]]:
@@ -71,8 +93,11 @@ def _whole_batches(data: bytes) -> Iterator[tuple[int, BatchHeader]]:
 class AssignedConsumer:
     """Reads partitions from their start, on and on, and writes down everything it sees."""
 
-    def __init__(self, name: str, client: Client, history: History, partitions: list[Partition]) -> None:
+    def __init__(
+        self, name: str, client: Client, history: History, partitions: list[Partition], rack: str = ""
+    ) -> None:
         self.name = name
+        self._rack = rack
         self._client = client
         self._history = history
         self.positions = dict.fromkeys(partitions, 0)
@@ -85,41 +110,60 @@ class AssignedConsumer:
 
     async def _lane(self, partition: Partition) -> None:
         client = self._client
+        broker: int | None = None  # closer than the leader
         while not self.stopping:
             position = self.positions[partition]
             max_bytes = client.random.choice((200, 2_000, 1 << 16))
             try:
-                error, records, _ = await fetch(client, partition, position, max_bytes=max_bytes)
+                answer = await fetch(
+                    client, partition, position, max_bytes=max_bytes, rack=self._rack, broker=broker
+                )
             except Disconnected:
+                broker = None
                 await client.leader_is_another(partition)
                 continue
             except BadAnswer as bad:
                 self._history.complaints.append(f"{self.name} at {position} of {partition}: {bad}")
                 return
-            if error is ErrorCode.OFFSET_OUT_OF_RANGE and partition in self._history.forgetful:
-                self.positions[partition] = 0
-                self._assignments[partition] += 1
+            if answer.closer >= 0 and broker is None:
+                broker = answer.closer
                 continue
-            if error is ErrorCode.OFFSET_OUT_OF_RANGE:
-                self._history.complaints.append(
-                    f"{self.name} asked {partition} for {position} and heard that it is out of range"
-                )
-                return
-            if error is not ErrorCode.NONE:
+            if answer.error is not ErrorCode.NONE:
+                if answer.error is ErrorCode.OFFSET_OUT_OF_RANGE and not self._out_of_range(partition):
+                    return
+                broker = None
                 await client.leader_is_another(partition)
                 continue
-            poll = Poll(
-                self.name,
-                partition,
-                position,
-                records,
-                at_ms=client.now_ms,
-                assignment=self._assignments[partition],
-            )
-            if records:
-                self._history.polls.append(poll)
-                self.positions[partition] = poll.next_position
+            self._read(partition, position, answer.records)
+            if broker is not None and client.random.random() < 0.05:
+                broker = None  # ask the leader again now and then
             await client.pause(10, 200)
+
+    def _read(self, partition: Partition, position: int, records: list[tuple[int, bytes]]) -> None:
+        if not records:
+            return
+        poll = Poll(
+            self.name,
+            partition,
+            position,
+            records,
+            at_ms=self._client.now_ms,
+            assignment=self._assignments[partition],
+        )
+        self._history.polls.append(poll)
+        self.positions[partition] = poll.next_position
+
+    def _out_of_range(self, partition: Partition) -> bool:
+        """Whether that can be: only where a disk may have forgotten what it has shown."""
+        position = self.positions[partition]
+        if partition in self._history.forgetful:
+            self.positions[partition] = 0
+            self._assignments[partition] += 1
+            return True
+        self._history.complaints.append(
+            f"{self.name} asked {partition} for {position} and heard that it is out of range"
+        )
+        return False
 
 
 class FinalReader:
@@ -147,17 +191,17 @@ class FinalReader:
                 if end is None:
                     end = await self._end_offset(partition)
                     continue
-                error, records, _ = await fetch(self._client, partition, position)
+                answer = await fetch(self._client, partition, position)
             except Disconnected:
                 await self._client.leader_is_another(partition)
                 continue
             except BadAnswer as bad:
                 self._history.complaints.append(f"the last reader at {position} of {partition}: {bad}")
                 break
-            if error is not ErrorCode.NONE:
+            if answer.error is not ErrorCode.NONE:
                 await self._client.leader_is_another(partition)
                 continue
-            found += records
+            found += answer.records
             position = found[-1][0] + 1 if found else position
         self._history.final[partition] = found
         self._left -= 1

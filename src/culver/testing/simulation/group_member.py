@@ -264,21 +264,23 @@ class GroupMember:
         client = self._client
         position = positions[partition]
         try:
-            error, records, _ = await fetch(client, partition, position, max_wait_ms=100)
+            answer = await fetch(client, partition, position, max_wait_ms=100)
         except Disconnected:
             await client.leader_is_another(partition)
             return
         except BadAnswer as bad:
             self._history.complaints.append(f"{self.name} at {position} of {partition}: {bad}")
             return
-        if error is ErrorCode.OFFSET_OUT_OF_RANGE:
+        if answer.error is ErrorCode.OFFSET_OUT_OF_RANGE:
             self._history.complaints.append(
                 f"{self.name} asked {partition} for {position} and heard that it is out of range"
             )
-        elif error is not ErrorCode.NONE:
+        elif answer.error is not ErrorCode.NONE:
             await client.leader_is_another(partition)
-        elif records:
-            poll = Poll(self.name, partition, position, records, client.now_ms, self.group, self._assignments)
+        elif answer.records:
+            poll = Poll(
+                self.name, partition, position, answer.records, client.now_ms, self.group, self._assignments
+            )
             self._history.polls.append(poll)
             positions[partition] = poll.next_position
 

@@ -96,7 +96,7 @@ def draw_plan(seed: int) -> Plan:
         producers=generator.choice((1, 2, 3)),
         in_flight=generator.choice((1, 2, 5)),
         weak_producers=generator.random() < 0.5,
-        consumers=1,
+        consumers=generator.choice((1, 1, 2)),
         members=generator.choice((0, 1, 2, 3)),
         chaos_seconds=generator.choice((20.0, 30.0, 45.0)),
         slow_network=generator.random() < 0.2,

@@ -182,7 +182,14 @@ class Run:
                 for acks in (0, 1)
             ]
         self._consumers = [
-            AssignedConsumer(f"c{number}", self._client(f"c{number}"), self.history, partitions)
+            # The first reads from leaders, the others from whoever is in their rack.
+            AssignedConsumer(
+                f"c{number}",
+                self._client(f"c{number}"),
+                self.history,
+                partitions,
+                rack=f"rack-{number}" if number else "",
+            )
             for number in range(plan.consumers)
         ]
         self._members = [
