@@ -7,12 +7,14 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from anchors import Unavailable
+from anchors.broker_process import StartFailed
 from anchors.clusters import Cluster, CulverCluster, KafkaCluster
 from confluent_kafka import Consumer, Producer
 
@@ -54,7 +56,7 @@ KILLED_ZOOKEEPER = "the same, Culver with ZooKeeper"
 
 def labels() -> list[str]:
     names = [case.label for case in WIRE] + [label for label, _ in LIBRDKAFKA]
-    return [*names, CATCH_UP, PARTITIONS, REBALANCE, KILLED, KILLED_ZOOKEEPER]
+    return [*names, PARTITIONS, REBALANCE, KILLED, CATCH_UP, KILLED_ZOOKEEPER]
 
 
 def run(session: Session) -> None:
@@ -77,9 +79,17 @@ def run(session: Session) -> None:
                 settle()
                 values = results.setdefault(label, {}).setdefault(name, [])
                 try:
-                    values += [measure(cluster) for _ in range(_rounds(session, label))]
+                    for _ in range(_rounds(session, label)):
+                        values.append(measure(cluster))
+                        progress(f"{GROUP}: {name}: {label}: {values[-1]:.4g}")
                 except Unavailable as reason:
                     session.skip(GROUP, f"{label} ({name})", str(reason))
+                except (StartFailed, load.LoadFailed, FutureTimeout) as error:
+                    # One of the two may be in trouble after a kill; the other rows still count.
+                    session.report.notes.append(
+                        f"{name} gave up on '{label}': {error or 'no answer in time'}"
+                    )
+                    progress(session.report.notes[-1])
     if KILLED_ZOOKEEPER in wanted:
         results[KILLED_ZOOKEEPER] = _with_zookeeper(session, results.get(KILLED, {}))
     for label in wanted:
