@@ -121,8 +121,8 @@ def test_a_broker_that_has_gone_is_named_for_a_moment_longer() -> None:
 
 def test_a_broker_that_is_back_is_named_once() -> None:
     world = World()
-    two, again = BrokerInfo(2, "b", 2), BrokerInfo(2, "b", 3, epoch=1)
-    before = ClusterImage("c", brokers={2: two})
-    world.suspects.image_changed(ImageChange(before, ClusterImage("c"), brokers=True))
-    world.node.image = ClusterImage("c", brokers={2: again})
-    assert world.suspects.listed() == [again]
+    one, two, again = BrokerInfo(1, "a", 1), BrokerInfo(2, "b", 2), BrokerInfo(2, "b", 3, epoch=1)
+    before = ClusterImage("c", brokers={1: one, 2: two})
+    world.suspects.image_changed(ImageChange(before, before.without_broker(2), brokers=True))
+    world.node.image = ClusterImage("c", brokers={1: one, 2: again})
+    assert world.suspects.listed() == [one, again]
