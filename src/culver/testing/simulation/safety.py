@@ -3,10 +3,10 @@
 With `culver.flush=replicated` an acknowledged record is in the memory of every in-sync replica, and not yet on any
 disk. It survives power cuts as long as one of them keeps its memory; so the last one that does may not be unplugged.
 
-A dead broker is in sync by name until it is found out. With `min.insync.replicas=1` the others may be dropped from the
-in-sync replicas meanwhile, and it alone remains: two failures at the same time, as in Kafka more than is promised. So
-there a power cut comes in calm weather, and nothing else happens until it has been noticed. With 2 or more those
-who are dropped stay eligible to lead, and anything goes.
+A dead broker is in sync by name until it is found out. When as many as `min.insync.replicas` are, the others may be
+dropped from the in-sync replicas meanwhile, and only dead ones remain: failures at the same time, as in Kafka more
+than is promised. So such a power cut comes in calm weather, and nothing else happens until it has been noticed. With
+fewer of them, whoever is dropped stays eligible to lead, and anything goes.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from culver.testing.simulation.store_server import StoreServer
 class _Partition:
     path: str
     entry: entries.PartitionEntry
-    # Those who leave the in-sync replicas stay eligible while they are missed.
-    protected: bool
+    # With fewer in-sync replicas those who have left them stay eligible.
+    min_insync: int
 
     @property
     def members(self) -> set[int]:
@@ -59,9 +59,10 @@ class Safety:
         for partition in self._partitions():
             if broker not in partition.members or len(partition.entry.replicas) == 1:
                 continue  # it has nothing, or everything acknowledged is on its disk
-            if not partition.members - {broker} - failing - self._hollow.get(partition.path, set()):
+            hollow = {broker} | (partition.members & (failing | self._hollow.get(partition.path, set())))
+            if not partition.members - hollow:
                 return False
-            if not partition.protected and not (calm and set(partition.entry.isr) - {broker}):
+            if len(hollow) >= partition.min_insync and not (calm and set(partition.entry.isr) - hollow):
                 return False
         return True
 
@@ -76,9 +77,9 @@ class Safety:
         """Whether a power cut has yet to be noticed where nothing else may happen until it is."""
         self._follow()
         return not self._flush_always and any(
-            self._hollow.get(partition.path)
+            len(self._hollow.get(partition.path, ())) >= partition.min_insync
             for partition in self._partitions()
-            if not partition.protected and len(partition.entry.replicas) > 1
+            if len(partition.entry.replicas) > 1
         )
 
     def _partitions(self) -> Iterator[_Partition]:
@@ -93,7 +94,7 @@ class Safety:
                 if found is not None:
                     partition = entries.decode(found.value, entries.PartitionEntry)
                     kept = len(partition.replicas) - len(partition.adding)
-                    yield _Partition(where, partition, min(min_insync, kept) >= 2)
+                    yield _Partition(where, partition, min(min_insync, kept))
 
     def _follow(self) -> None:
         """Whoever leaves a partition's in-sync replicas and comes back has everything again."""
