@@ -48,7 +48,12 @@ M = TypeVar("M", bound=Message)
 
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
-    config = {"offsets.topic.num.partitions": PARTITIONS, "group.initial.rebalance.delay.ms": 0}
+    config = {
+        "offsets.topic.num.partitions": PARTITIONS,
+        "group.initial.rebalance.delay.ms": 0,
+        # A machine with too much to do may let a session of two seconds lapse; a dead process is seen all the same.
+        "culver.session.timeout.ms": 10_000,
+    }
     with Cluster(brokers=3, topics={"t": 1}, config=config) as cluster:
         cluster.wait_until(lambda: coordinator_of(cluster, GROUPS[0]) > 0, "the internal topic is there")
         cluster.wait_until_in_sync(GROUP_OFFSETS_TOPIC)
