@@ -280,7 +280,8 @@ class Nemesis:
     def _rot(self) -> bool:
         """A bit changes on the disk of a broker that is down, and its next start reads everything again."""
         broker = self._victim()
-        if broker is None or not self._may_lose_bytes(broker):
+        # Where everything is synced anyone may lose power; a disk that forgets is another matter.
+        if broker is None or self._safety.flush_always or not self._may_lose_bytes(broker):
             return False
         self._safety.loses_bytes(broker.id)
         broker.crash()

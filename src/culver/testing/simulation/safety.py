@@ -44,7 +44,7 @@ class Safety:
         self._store = store
         # Brokers whose disks have been told to fail and have yet to do so.
         self._failing_disks = failing_disks
-        self._flush_always = flush_always
+        self.flush_always = flush_always
         self._default_min_insync = default_min_insync
         self._seen = 0
         # partition's path -> brokers that are members by name only
@@ -53,7 +53,7 @@ class Safety:
     def may_lose_bytes(self, broker: int, *, calm: bool) -> bool:
         """Whether this broker's machine may be unplugged now; `calm` means that all the others are well."""
         self._follow()
-        if self._flush_always:
+        if self.flush_always:
             return True
         failing = self._failing_disks()
         for partition in self._partitions():
@@ -76,7 +76,7 @@ class Safety:
     def at_stake(self) -> bool:
         """Whether a power cut has yet to be noticed where nothing else may happen until it is."""
         self._follow()
-        return not self._flush_always and any(
+        return not self.flush_always and any(
             len(self._hollow.get(partition.path, ())) >= partition.min_insync
             for partition in self._partitions()
             if len(partition.entry.replicas) > 1
