@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections import Counter
 
@@ -13,6 +14,8 @@ from culver.testing.history import ACKS_ALL, Outcome, Partition, Send
 _PAUSE_SECONDS = 0.02
 # Of one partition: beyond that nothing more is sent, so that a long standstill does not pile up memory.
 _UNANSWERED_MAX = 200
+# Most records are short, a few are not.
+_PADDING_BYTES = (*(0,) * 60, *range(0, 400, 10), 20_000)
 
 # How a record may end without being acknowledged, besides the broker's errors that say: later, or elsewhere.
 _EXPECTED = frozenset(
@@ -42,6 +45,7 @@ class ChaosProducer(Worker):
         acks: int = ACKS_ALL,
         records_per_second: int = 200,
         timeout_ms: int = 0,
+        compression: str = "none",
     ) -> None:
         super().__init__(name, place)
         self._acks = acks
@@ -52,10 +56,12 @@ class ChaosProducer(Worker):
         self._begun: set[Partition] = set()
         self.acknowledged: Counter[Partition] = Counter()
         self._give_up_at_s = float("inf")
+        self._random = random.Random(name)
         self._settings = place.settings(name) | {
             "acks": acks,
             "enable.idempotence": self._idempotent,
             "linger.ms": 2,
+            "compression.type": compression,
             # A leader that was frozen is given up after this time, and what it did not answer is sent to the next.
             "request.timeout.ms": 5_000,
             "socket.timeout.ms": 6_000,
@@ -98,6 +104,7 @@ class ChaosProducer(Worker):
         number = self._numbers[partition]
         topic, index = partition
         value = f"{self.name}/{topic}-{index}/{number}".encode()
+        value += b"." * self._random.choice(_PADDING_BYTES)
         send = Send(self.name, partition, value, number, self._acks, self._idempotent, self._now_ms())
         try:
             producer.produce(topic, value, partition=index, on_delivery=lambda *told: self._told(send, *told))

@@ -11,6 +11,8 @@ from culver.testing.chaos.plan import Plan
 from culver.testing.checker import Verdict
 from culver.testing.history import ACKS_ALL, History, Partition, Send
 
+_LINE_MAX = 1_000
+
 
 @dataclass(frozen=True, slots=True)
 class Standstill:
@@ -58,7 +60,11 @@ class Report:
             f"memory         {self.largest_bytes / 1e6:.0f} MB, the largest broker",
         ]
         if verdict.violations:
-            lines += ["", f"{len(verdict.violations)} VIOLATIONS", verdict.report()]
+            lines += [
+                "",
+                f"{len(verdict.violations)} VIOLATIONS",
+                *(line[:_LINE_MAX] for line in verdict.report().splitlines()),
+            ]
         if self.kept is not None:
             lines.append(f"kept in {self.kept}")
         lines.append("passed" if self.passed else f"FAILED; again: make chaos {self._again()}")

@@ -147,7 +147,7 @@ class Run:
         )
         self._producers = [
             ChaosProducer("p1", place, records_per_second=rate),
-            ChaosProducer("p2", place, records_per_second=rate, timeout_ms=15_000),
+            ChaosProducer("p2", place, records_per_second=rate, timeout_ms=15_000, compression="lz4"),
             ChaosProducer("w1", place, records_per_second=rate // 3, acks=1),
         ]
         self._consumers = [AssignedConsumer("c1", place), AssignedConsumer("c2", place, rack="rack-2")]
