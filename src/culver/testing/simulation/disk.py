@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
 from collections.abc import Callable, Sequence
 
+from culver.filesystem import Buffer
 from culver.log.checkpoint import CHECKPOINT_FILE
 from culver.log.store import CLEAN_FILE
 from culver.protocol.records import CRC_START, iterate_headers
@@ -50,6 +53,13 @@ class SimulatedDisk(FaultyFileSystem):
             raise
         finally:
             self.history.clear()
+
+    def write_atomic(self, path: str, data: Buffer, *, sync: bool = True) -> None:
+        directory = path.rpartition("/")[0]
+        if not self.exists(directory):
+            # A thread may come to write what belongs to a partition that is gone by then.
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        super().write_atomic(path, data, sync=sync)
 
     @property
     def failing(self) -> bool:
