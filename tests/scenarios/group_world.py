@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from group_printing import SHOW, show_record
 
 from culver.core.group_coordinator import GroupCoordinator
-from culver.core.group_effects import WRITTEN_ANYHOW, Append, Effects, Reply, RequestContext
+from culver.core.coordinator_effects import WRITTEN_ANYHOW, Append, Effects, Reply, RequestContext
 from culver.core.group_records import StateRecord
 from culver.core.group_settings import GroupSettings
 from culver.errors import ErrorCode

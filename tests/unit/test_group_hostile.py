@@ -9,7 +9,7 @@ import pytest
 from message_values import random_message, versions_of
 
 from culver.core.group_coordinator import GroupCoordinator
-from culver.core.group_effects import Append, Effects, RequestContext
+from culver.core.coordinator_effects import Append, Effects, RequestContext
 from culver.core.group_partition import GroupPartition
 from culver.core.group_records import decode_change
 from culver.core.group_settings import GroupSettings

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from culver.broker.administration import NewTopic, Outcome
 from culver.broker.group_loading import GroupLoader, Load
 from culver.core.group_coordinator import GroupCoordinator
-from culver.core.group_effects import Append, Effects, Reply, RequestContext
+from culver.core.coordinator_effects import Append, Effects, Reply, RequestContext
 from culver.core.group_settings import GroupSettings
 from culver.core.image import BrokerInfo
 from culver.core.names import GROUP_OFFSETS_TOPIC

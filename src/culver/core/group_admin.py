@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from culver.core.group import ClassicGroup, GroupState
-from culver.core.group_effects import Effects, append_error
+from culver.core.coordinator_effects import Effects, append_error
 from culver.core.group_partition import GroupPartition
 from culver.core.group_records import StateRecord, group_tombstone, offset_tombstone
 from culver.errors import ErrorCode

@@ -12,7 +12,7 @@ from functools import lru_cache, partial
 from culver.core import authorized_operations
 from culver.core.group import ClassicGroup, GroupState
 from culver.core.group_admin import delete_groups, describe_error, describe_group, list_groups
-from culver.core.group_effects import (
+from culver.core.coordinator_effects import (
     WRITTEN_ANYHOW,
     Append,
     Effects,
@@ -30,7 +30,7 @@ from culver.core.group_partition import GroupPartition
 from culver.core.group_rebalance import Rebalance, join_error, sync_error
 from culver.core.group_records import decode_change, decode_group_value
 from culver.core.group_settings import GroupSettings, Topics
-from culver.core.group_timers import Timer, TimerQueue
+from culver.core.coordinator_timers import Timer, TimerQueue
 from culver.errors import ErrorCode, MalformedRequest
 from culver.protocol.messages.delete_groups import (
     DeletableGroupResult,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from culver.core.group import ClassicGroup, GroupState
-from culver.core.group_effects import Effects, Reply, RequestContext, Token, append_error
+from culver.core.coordinator_effects import Effects, Reply, RequestContext, Token, append_error
 from culver.core.group_partition import GroupPartition, nothing_more
 from culver.core.group_rebalance import Rebalance
 from culver.core.group_records import (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from culver.core.group_effects import Effects, Reply, Token
+from culver.core.coordinator_effects import Effects, Reply, Token
 
 
 class ParkedRequest:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from culver.core.group import ClassicGroup
-from culver.core.group_effects import Append, Effects, Finish, Gather
+from culver.core.coordinator_effects import Append, Effects, Finish, Gather
 from culver.core.group_records import (
     CommittedOffset,
     MetadataChange,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import TypeAlias
 
-from culver.core.group_effects import Effects
+from culver.core.coordinator_effects import Effects
 
 NEVER = float("inf")
 

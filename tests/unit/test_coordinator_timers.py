@@ -7,8 +7,8 @@ from functools import partial
 from hypothesis import given
 from hypothesis import strategies as st
 
-from culver.core.group_effects import Effects
-from culver.core.group_timers import Timer, TimerQueue
+from culver.core.coordinator_effects import Effects
+from culver.core.coordinator_timers import Timer, TimerQueue
 
 
 def test_a_timer_fires_once_when_its_time_has_come() -> None:
