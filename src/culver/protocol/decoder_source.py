@@ -55,7 +55,7 @@ class _DecoderWriter(SourceWriter):
         with self.block("def decode(b, p):"):
             with self.block("try:"):
                 self.line("end = len(b)")
-                if any(field.kind == "array" for field in self.message.SCHEMA.fields):
+                if _contains_array(self.message):
                     self.line(f"elements_left = {self._elements_max}")
                 result = self._message(self.message, "")
                 self.line(f"return {result}, p")
@@ -123,6 +123,9 @@ class _DecoderWriter(SourceWriter):
         return f"{self.constant(message.__name__, message)}({arguments})"
 
     def _default(self, field: Field) -> str:
+        if field.empty_by_default:
+            assert isinstance(field.element, type)
+            return f"{self.constant(field.element.__name__, field.element)}()"
         return "[]" if field.default == () else repr(field.default)
 
     def _value(self, field: Field, target: str, path: str) -> None:
@@ -263,3 +266,11 @@ class _DecoderWriter(SourceWriter):
                 keyword = "elif"
             with self.block("else:"):
                 self.line(f"p = {tag_end}")
+
+
+def _contains_array(message: type[Message]) -> bool:
+    for field in message.SCHEMA.fields:
+        of = field.element
+        if field.kind == "array" or (isinstance(of, type) and _contains_array(of)):
+            return True
+    return False

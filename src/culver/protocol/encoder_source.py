@@ -209,10 +209,13 @@ class _EncoderWriter(SourceWriter):
             self._flush("", "x")
 
     def _differs_from_default(self, field: Field, expression: str) -> str:
+        if field.empty_by_default:
+            assert isinstance(field.element, type)
+            return f"{expression} != {self.constant(f'empty_{field.name}', field.element())}"
         if field.default is None:
             return f"{expression} is not None"
         if field.kind == "array":
-            return expression
+            return f"{expression} != []" if field.nullable(self.version) else expression
         return f"{expression} != {field.default!r}"
 
 

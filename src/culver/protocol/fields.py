@@ -58,6 +58,11 @@ class Field:
     def nullable(self, version: int) -> bool:
         return self.nullable_since is not None and self.nullable_since <= version
 
+    @property
+    def empty_by_default(self) -> bool:
+        """Whether the default is an empty message: None has no place on the wire, or is not what absence means."""
+        return self.kind == "struct" and (self.tag is None) == (self.nullable_since is None)
+
 
 class Schema(NamedTuple):
     """All that a message class declares. A part of other messages has neither key nor versions."""
@@ -168,7 +173,9 @@ def struct(
     nullable_since: int | None = None,
     tag: int | None = None,
 ) -> Any:
-    """A nested message, or None: null on the wire, or, where it is tagged, left out."""
-    if nullable_since is None and tag is None:
-        raise TypeError("a struct field is either nullable or tagged, so that None can be encoded")
+    """A nested message, or None: null on the wire where that is allowed, otherwise, where it is tagged, left out.
+
+    Neither nullable nor tagged, there is no None. Nullable and tagged, None is a null that is sent: what is left
+    out is an empty message.
+    """
     return Field("struct", default, since, until, nullable_since, tag, of)

@@ -110,7 +110,11 @@ class MessageType(msgspec.StructMeta):
     ) -> MessageType:
         fields = [replace(value, name=key) for key, value in namespace.items() if isinstance(value, Field)]
         for field in fields:
-            namespace[field.name] = [] if field.default == () else field.default
+            if field.empty_by_default:
+                assert isinstance(field.element, type)
+                namespace[field.name] = msgspec.field(default_factory=field.element)
+            else:
+                namespace[field.name] = [] if field.default == () else field.default
         namespace["SCHEMA"] = Schema(tuple(fields), api_key, versions, flexible_since)
         return super().__new__(mcls, name, bases, namespace, gc=False)
 
