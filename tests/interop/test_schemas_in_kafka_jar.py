@@ -11,28 +11,13 @@ import pytest
 from anchors import Unavailable, kafka
 
 from culver.protocol.apis import APIS
-from culver.protocol.messages.consumer_protocol import (
-    ConsumerProtocolAssignment,
-    ConsumerProtocolSubscription,
-)
-from culver.protocol.messages.group_state import (
-    GroupMetadataKey,
-    GroupMetadataValue,
-    OffsetCommitKey,
-    OffsetCommitValue,
-)
 from culver.protocol.schema import ZERO_UUID, Field, Message
+from message_values import all_messages
 
 pytestmark = pytest.mark.interop
 
-MESSAGES = [message for api in APIS.values() for message in (api.request, api.response)] + [
-    ConsumerProtocolSubscription,
-    ConsumerProtocolAssignment,
-    OffsetCommitKey,
-    OffsetCommitValue,
-    GroupMetadataKey,
-    GroupMetadataValue,
-]
+MESSAGES = all_messages()
+JARS = ("kafka-clients", "kafka-group-coordinator", "kafka-transaction-coordinator")
 
 IMPLICIT_DEFAULTS: dict[str, Any] = {
     "bool": False,
@@ -66,8 +51,8 @@ def schemas() -> dict[str, dict[str, Any]]:
     except Unavailable as reason:
         pytest.skip(str(reason))
     found = {}
-    for jar in (f"kafka-clients-{kafka.VERSION}.jar", f"kafka-group-coordinator-{kafka.VERSION}.jar"):
-        with zipfile.ZipFile(directory / jar) as archive:
+    for jar in JARS:
+        with zipfile.ZipFile(directory / f"{jar}-{kafka.VERSION}.jar") as archive:
             for name in archive.namelist():
                 if name.startswith("common/message/") and name.endswith(".json"):
                     text = re.sub(r"^\s*//.*$", "", archive.read(name).decode(), flags=re.MULTILINE)
@@ -106,7 +91,8 @@ def kafka_fields(
 ) -> list[FieldInVersion]:
     result = []
     for field in fields:
-        if version not in versions(field["versions"]):
+        # A tagged field need not repeat its versions.
+        if version not in versions(field.get("versions", field.get("taggedVersions"))):
             continue
         type_name = field["type"].removeprefix("[]")
         is_struct = type_name[0].isupper()

@@ -6,7 +6,6 @@ import traceback
 from random import Random
 
 import pytest
-from message_values import all_message_versions, random_message, title
 
 from culver.errors import MalformedRequest
 from culver.protocol.schema import (
@@ -30,6 +29,7 @@ from culver.protocol.schema import (
     uint32,
     uuid,
 )
+from message_values import all_message_versions, random_message, title
 
 
 class Place(Message):
@@ -188,6 +188,31 @@ def test_records_are_encoded_without_a_copy(version: int) -> None:
     decoded, end = decoder(Batches, version)(b"".join(buffers), 0)
     assert decoded.records == first + bytes(second)
     assert end == sum(map(len, buffers))
+
+
+class Walk(Message, versions=(0, 0), flexible_since=0):
+    start: Place = struct(Place)
+    end: Place | None = struct(Place, nullable_since=0, tag=0)
+    steps: list[int] | None = array(int32(), nullable_since=0, tag=1, default=())
+
+
+def test_a_struct_that_must_be_there_is_empty_by_default() -> None:
+    assert Walk(end=None).start == Place()
+    assert Walk(end=None).start is not Walk(end=None).start
+    walk = Walk(start=Place(street="a"), end=Place())
+    assert encode(walk, 0) == bytes.fromhex("02 61 00 00")
+    assert round_trip(walk, 0) == walk
+
+
+def test_null_is_sent_where_a_tagged_field_that_is_left_out_is_empty() -> None:
+    walk = Walk(start=Place(), end=None, steps=None)
+    assert encode(walk, 0) == bytes.fromhex("01 00 02 00 01 ff 01 01 00")
+    assert round_trip(walk, 0) == walk
+    walk = Walk(start=Place(), end=Place(street="a"), steps=[5])
+    assert encode(walk, 0) == bytes.fromhex("01 00 02 00 04 01 02 61 00 01 05 02 00000005")
+    assert round_trip(walk, 0) == walk
+    decoded, _ = decoder(Walk, 0)(bytes.fromhex("01 00 00"), 0)
+    assert decoded == Walk(start=Place(), end=Place(), steps=[])
 
 
 def test_a_version_that_is_not_declared_is_refused() -> None:

@@ -10,11 +10,23 @@ from typing import TYPE_CHECKING
 
 from culver.errors import ErrorCode
 from culver.protocol.apis import API_VERSIONS_KEY
-from culver.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from culver.protocol.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
 
 if TYPE_CHECKING:
     from culver.broker.exchange import Exchange
     from culver.broker.node import Node
+
+# Feature: lowest and highest level that this broker knows. The highest is what the cluster runs at: all its brokers
+# have the same. A Java producer looks for transaction.version 2 before it leaves out AddPartitionsToTxn.
+_FEATURES = {"group.version": (0, 1), "transaction.version": (0, 2)}
+# A client keeps what it knows of features until it sees a higher epoch: raise this whenever the table changes.
+_FEATURES_EPOCH = 1
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
@@ -25,7 +37,15 @@ def handle(node: Node, exchange: Exchange, request: ApiVersionsRequest) -> ApiVe
         and _SOFTWARE.fullmatch(request.client_software_version)
     ):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
-    return ApiVersionsResponse(api_keys=served(node), finalized_features_epoch=0)
+    return ApiVersionsResponse(
+        api_keys=served(node),
+        supported_features=_supported_features(exchange.version),
+        finalized_features_epoch=_FEATURES_EPOCH,
+        finalized_features=[
+            FinalizedFeatureKey(name=name, min_version_level=highest, max_version_level=highest)
+            for name, (_, highest) in _FEATURES.items()
+        ],
+    )
 
 
 def unsupported(node: Node) -> ApiVersionsResponse:
@@ -41,4 +61,13 @@ def served(node: Node) -> list[ApiVersion]:
     return [
         ApiVersion(api_key=api.key, min_version=api.min_version, max_version=api.max_version)
         for api in node.dispatcher.served_apis()
+    ]
+
+
+def _supported_features(version: int) -> list[SupportedFeatureKey]:
+    # Java clients that ask with version 3 take a lowest level of 0 for an error and give the connection up.
+    return [
+        SupportedFeatureKey(name=name, min_version=lowest, max_version=highest)
+        for name, (lowest, highest) in _FEATURES.items()
+        if lowest > 0 or version >= 4
     ]

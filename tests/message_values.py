@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import pkgutil
+from importlib import import_module
 from random import Random
 from typing import Any
 
-from culver.protocol.apis import APIS
-from culver.protocol.messages import consumer_protocol, group_state
+from culver.protocol import messages as message_modules
 from culver.protocol.schema import Field, Message
 
 INTEGER_BITS = {"int8": (8, True), "int16": (16, True), "int32": (32, True), "int64": (64, True)} | {
@@ -16,15 +17,14 @@ INTEGER_BITS = {"int8": (8, True), "int16": (16, True), "int32": (32, True), "in
 
 
 def all_messages() -> list[type[Message]]:
-    """Every message that has versions of its own."""
-    messages = [message for api in APIS.values() for message in (api.request, api.response)]
-    for module in (consumer_protocol, group_state):
-        messages += [
-            value
-            for value in vars(module).values()
-            if isinstance(value, type) and issubclass(value, Message) and value.SCHEMA.versions is not None
-        ]
-    return messages
+    """Every message of Kafka's that has versions of its own, whether or not the broker serves it."""
+    return [
+        value
+        for module in pkgutil.iter_modules(message_modules.__path__)
+        if module.name != "broker_hello"
+        for value in vars(import_module(f"{message_modules.__name__}.{module.name}")).values()
+        if isinstance(value, type) and issubclass(value, Message) and value.SCHEMA.versions is not None
+    ]
 
 
 def versions_of(message: type[Message]) -> range:
