@@ -6,16 +6,16 @@ from random import Random
 from typing import Any
 
 import pytest
-from message_values import random_message, versions_of
 
-from culver.core.group_coordinator import GroupCoordinator
 from culver.core.coordinator_effects import Append, Effects, RequestContext
+from culver.core.group_coordinator import GroupCoordinator
 from culver.core.group_partition import GroupPartition
 from culver.core.group_records import decode_change
 from culver.core.group_settings import GroupSettings
 from culver.errors import ErrorCode
 from culver.protocol.apis import APIS
 from culver.protocol.schema import Message, encoder
+from message_values import random_message, versions_of
 
 REQUESTS = {
     "join_group": 11,
