@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from culver.core.group import ClassicGroup, GroupState
 from culver.core.coordinator_effects import Effects, append_error
+from culver.core.group import ClassicGroup, GroupState
 from culver.core.group_partition import GroupPartition
 from culver.core.group_records import StateRecord, group_tombstone, offset_tombstone
 from culver.errors import ErrorCode
@@ -99,11 +99,14 @@ def delete_groups(
                 results[group_id] = ErrorCode.NON_EMPTY_GROUP
             elif group_id not in results:
                 results[group_id] = ErrorCode.NONE
-                records += [
-                    offset_tombstone(group_id, topic, index)
+                # A pending offset goes too: its transaction must not bring the group back.
+                keys = {
+                    (topic, index): None
                     for topic, offsets in partition.offsets.get(group_id, {}).items()
                     for index in offsets
-                ]
+                }
+                keys |= dict.fromkeys(partition.pending.of_group(group_id))
+                records += [offset_tombstone(group_id, topic, index) for topic, index in keys]
                 records.append(group_tombstone(group_id))
         if not records:
             done(results, out)

@@ -10,27 +10,28 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache, partial
 
 from culver.core import authorized_operations
-from culver.core.group import ClassicGroup, GroupState
-from culver.core.group_admin import delete_groups, describe_error, describe_group, list_groups
 from culver.core.coordinator_effects import (
-    WRITTEN_ANYHOW,
     Append,
     Effects,
+    Finish,
     Gather,
+    Marker,
     Reply,
     RequestContext,
     Token,
 )
+from culver.core.coordinator_timers import Timer, TimerQueue
+from culver.core.group import ClassicGroup, GroupState
+from culver.core.group_admin import delete_groups, describe_error, describe_group, list_groups
 from culver.core.group_join import JoinRequests
 from culver.core.group_membership import MemberRequests
-from culver.core.group_offset_fetch import fetch_group, fetch_response, group_error, requested_groups
-from culver.core.group_offsets import OffsetRequests, commit_error
+from culver.core.group_offset_fetch import fetch_offsets
+from culver.core.group_offsets import OffsetRequests, commit_error, txn_commit_error
 from culver.core.group_parking import ParkedRequests
-from culver.core.group_partition import GroupPartition
+from culver.core.group_partition import NO_PRODUCER, GroupPartition
 from culver.core.group_rebalance import Rebalance, join_error, sync_error
 from culver.core.group_records import decode_change, decode_group_value
 from culver.core.group_settings import GroupSettings, Topics
-from culver.core.coordinator_timers import Timer, TimerQueue
 from culver.errors import ErrorCode, MalformedRequest
 from culver.protocol.messages.delete_groups import (
     DeletableGroupResult,
@@ -44,12 +45,9 @@ from culver.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupRe
 from culver.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from culver.protocol.messages.offset_commit import OffsetCommitRequest
 from culver.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
-from culver.protocol.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchResponseGroup,
-)
+from culver.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from culver.protocol.messages.sync_group import SyncGroupRequest
+from culver.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 
 # A group id goes into record keys with a 16-bit length.
 _MAX_GROUP_ID_BYTES = 32_767
@@ -129,13 +127,22 @@ class GroupCoordinator:
         assert partition not in self._shards, f"partition {partition} is loaded already"
         self._shards[partition] = _Shard(self, partition)
 
-    def replay(self, partition: int, key: bytes, value: bytes | None) -> None:
-        """One record of a partition that is being loaded. Raises MalformedRequest if it cannot be read."""
+    def replay(self, partition: int, key: bytes, value: bytes | None, producer_id: int = NO_PRODUCER) -> None:
+        """One record of a partition that is being loaded, with the producer if it is part of a transaction.
+
+        Raises MalformedRequest if it cannot be read.
+        """
         shard = self._shards[partition]
         assert shard.partition.loading
         change = decode_change(key, value)
         if change is not None:
-            shard.partition.replay(change)
+            shard.partition.replay(change, producer_id)
+
+    def replay_marker(self, partition: int, producer_id: int, committed: bool) -> None:
+        """The end of a transaction in a partition that is being loaded."""
+        shard = self._shards[partition]
+        assert shard.partition.loading
+        shard.partition.replay_marker(producer_id, committed)
 
     def load_done(self, partition: int, now_ms: float) -> Effects:
         """The whole log has been replayed: its groups are open for requests, their sessions start anew."""
@@ -202,16 +209,27 @@ class GroupCoordinator:
         if shard is None or append not in shard.partition.in_flight:
             # The partition has been unloaded since, and everyone who waited has been told.
             return out
-        partition = shard.partition
-        partition.in_flight.remove(append)
-        if error is ErrorCode.NONE:
-            if partition.in_doubt:
-                partition.replay_in_doubt()
-            for record in append.records:
-                partition.replay(record.change)
-        elif error in WRITTEN_ANYHOW:
-            partition.in_doubt += [record.change for record in append.records]
+        shard.partition.append_ended(append, error)
         append.finish(error, now_ms, out)
+        return out
+
+    def write_marker(self, partition: int, marker: Marker, finish: Finish) -> Effects:
+        """End a producer's transaction in a partition; `finish` hears how it went, once it is durable or refused.
+
+        The errors are those of a partition: whoever asks does not look for a coordinator.
+        """
+        out: Effects = []
+
+        def finish_marker(error: ErrorCode, now_ms: float, out: Effects) -> None:
+            if error is ErrorCode.NOT_COORDINATOR:
+                error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            finish(error, now_ms, out)
+
+        shard = self._shards.get(partition)
+        if shard is None or shard.partition.loading:
+            finish(ErrorCode.NOT_LEADER_OR_FOLLOWER, 0.0, out)
+        else:
+            shard.partition.append([], finish_marker, out, marker=marker)
         return out
 
     def cancel(self, token: Token) -> None:
@@ -311,50 +329,34 @@ class GroupCoordinator:
             shard.offsets.commit(request, context, token, now_ms, out)
         return out
 
+    def handle_txn_offset_commit(
+        self, request: TxnOffsetCommitRequest, context: RequestContext, token: Token, now_ms: float
+    ) -> Effects:
+        out: Effects = []
+        shard, error = self._find(request.group_id, needs_name=True)
+        if shard is None:
+            if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and context.api_version < 2:
+                # Producers of that time take it for final.
+                error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+            out.append(Reply(token, txn_commit_error(request, error)))
+        else:
+            shard.offsets.commit_in_transaction(request, token, out)
+        return out
+
     def handle_offset_fetch(
         self, request: OffsetFetchRequest, context: RequestContext, token: Token, now_ms: float
     ) -> Effects:
         out: Effects = []
-        version = context.api_version
-        asked = requested_groups(request, version)
-        answers: list[OffsetFetchResponseGroup | None] = [None] * len(asked)
 
-        def done(out: Effects) -> None:
-            groups = [answer for answer in answers if answer is not None]
-            out.append(Reply(token, fetch_response(request, groups, version)))
+        def find(group_id: str) -> tuple[GroupPartition | None, ErrorCode]:
+            shard, error = self._find(group_id)
+            return None if shard is None else shard.partition, error
 
-        gather = Gather(done)
-        for index, group in enumerate(asked):
-            shard, error = self._find(group.group_id)
-            if shard is None:
-                answers[index] = group_error(group.group_id, error)
-            elif request.require_stable:
-                # What is on its way to the log counts as committed for someone who insists.
-                gather.add()
-                shard.partition.after_in_flight(
-                    partial(self._fetch_later, shard, group, version, answers, index, gather), now_ms, out
-                )
-            else:
-                answers[index] = fetch_group(shard.partition, group, self.topics, version)
-        gather.close(out)
+        def done(response: OffsetFetchResponse, out: Effects) -> None:
+            out.append(Reply(token, response))
+
+        fetch_offsets(request, context.api_version, self.topics, find, done, now_ms, out)
         return out
-
-    def _fetch_later(
-        self,
-        shard: _Shard,
-        asked: OffsetFetchRequestGroup,
-        version: int,
-        answers: list[OffsetFetchResponseGroup | None],
-        index: int,
-        gather: Gather,
-        _now_ms: float,
-        out: Effects,
-    ) -> None:
-        if self._shards.get(shard.partition.number) is shard:
-            answers[index] = fetch_group(shard.partition, asked, self.topics, version)
-        else:
-            answers[index] = group_error(asked.group_id, ErrorCode.NOT_COORDINATOR)
-        gather.close(out)
 
     def handle_offset_delete(
         self, request: OffsetDeleteRequest, context: RequestContext, token: Token, now_ms: float

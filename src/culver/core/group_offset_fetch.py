@@ -7,6 +7,10 @@ and back, so that there is one way through.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
+from culver.core.coordinator_effects import Effects, Gather
 from culver.core.group_partition import GroupPartition
 from culver.core.group_records import ZERO_ID, CommittedOffset
 from culver.core.group_settings import Topics
@@ -26,7 +30,7 @@ from culver.protocol.messages.offset_fetch import (
 NO_OFFSET = -1
 
 
-def requested_groups(request: OffsetFetchRequest, api_version: int) -> list[OffsetFetchRequestGroup]:
+def _requested_groups(request: OffsetFetchRequest, api_version: int) -> list[OffsetFetchRequestGroup]:
     """The groups that are asked for, in the form of version 8."""
     if api_version >= 8:
         return request.groups
@@ -39,7 +43,7 @@ def requested_groups(request: OffsetFetchRequest, api_version: int) -> list[Offs
     return [OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)]
 
 
-def fetch_response(
+def _fetch_response(
     request: OffsetFetchRequest, groups: list[OffsetFetchResponseGroup], api_version: int
 ) -> OffsetFetchResponse:
     """The answer in the form of the request's version."""
@@ -84,17 +88,68 @@ def fetch_response(
     return OffsetFetchResponse(topics=topics)
 
 
-def group_error(group_id: str, error: ErrorCode) -> OffsetFetchResponseGroup:
+def _group_error(group_id: str, error: ErrorCode) -> OffsetFetchResponseGroup:
     """The answer for a group that cannot be asked."""
     return OffsetFetchResponseGroup(group_id=group_id, topics=[], error_code=error)
 
 
-def fetch_group(
-    partition: GroupPartition, asked: OffsetFetchRequestGroup, topics: Topics, api_version: int
+def fetch_offsets(
+    request: OffsetFetchRequest,
+    api_version: int,
+    topics: Topics,
+    find: Callable[[str], tuple[GroupPartition | None, ErrorCode]],
+    done: Callable[[OffsetFetchResponse, Effects], None],
+    now_ms: float,
+    out: Effects,
+) -> None:
+    """The offsets of several groups; `find` says where each of them lives, `done` gets the answer."""
+    asked = _requested_groups(request, api_version)
+    answers: list[OffsetFetchResponseGroup | None] = [None] * len(asked)
+
+    def all_there(out: Effects) -> None:
+        groups = [answer for answer in answers if answer is not None]
+        done(_fetch_response(request, groups, api_version), out)
+
+    gather = Gather(all_there)
+
+    def fetch_one(
+        position: int, group: OffsetFetchRequestGroup, partition: GroupPartition, _now_ms: float, out: Effects
+    ) -> None:
+        if partition.closed:
+            answers[position] = _group_error(group.group_id, ErrorCode.NOT_COORDINATOR)
+        else:
+            answers[position] = _fetch_group(partition, group, topics, api_version, request.require_stable)
+        gather.close(out)
+
+    for position, group in enumerate(asked):
+        partition, error = find(group.group_id)
+        if partition is None:
+            answers[position] = _group_error(group.group_id, error)
+            continue
+        gather.add()
+        if request.require_stable:
+            # What is on its way to the log counts as committed for someone who insists.
+            partition.after_in_flight(partial(fetch_one, position, group, partition), now_ms, out)
+        else:
+            fetch_one(position, group, partition, now_ms, out)
+    gather.close(out)
+
+
+def _fetch_group(
+    partition: GroupPartition,
+    asked: OffsetFetchRequestGroup,
+    topics: Topics,
+    api_version: int,
+    require_stable: bool,
 ) -> OffsetFetchResponseGroup:
-    """The offsets of one group; a group or offset that is not there is not an error."""
+    """The offsets of one group; a group or offset that is not there is not an error.
+
+    One that a transaction may be about to change is, for someone who wants stable ones: whoever went on from it
+    would do again what that transaction has done.
+    """
     by_id = api_version >= 10
     committed = partition.offsets.get(asked.group_id, {})
+    unstable = partition.unstable(asked.group_id) if require_stable else ()
     answers: list[OffsetFetchResponseTopics] = []
     if asked.topics is None:
         for name, offsets in committed.items():
@@ -102,7 +157,9 @@ def fetch_group(
             if by_id and topic_id == ZERO_ID:
                 continue
             partitions = [
-                _partition_answer(index, offset, topic_id)
+                _unstable_answer(index)
+                if (name, index) in unstable
+                else _partition_answer(index, offset, topic_id)
                 for index, offset in offsets.items()
                 if not _is_of_other_topic(offset, topic_id)
             ]
@@ -118,7 +175,9 @@ def fetch_group(
             else:
                 of_topic = committed.get(topic_name, {})
                 partitions = [
-                    _partition_answer(index, of_topic.get(index), topic.topic_id)
+                    _unstable_answer(index)
+                    if (topic_name, index) in unstable
+                    else _partition_answer(index, of_topic.get(index), topic.topic_id)
                     for index in topic.partition_indexes
                 ]
             answers.append(
@@ -141,6 +200,10 @@ def _partition_answer(
         metadata=committed.metadata,
         error_code=error,
     )
+
+
+def _unstable_answer(index: int) -> OffsetFetchResponsePartitions:
+    return _partition_answer(index, None, ZERO_ID, ErrorCode.UNSTABLE_OFFSET_COMMIT)
 
 
 def _is_of_other_topic(committed: CommittedOffset, topic_id: bytes) -> bool:

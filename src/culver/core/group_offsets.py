@@ -1,15 +1,24 @@
-"""Committed offsets: OffsetCommit, OffsetDelete, and their expiry.
+"""Committed offsets: OffsetCommit, TxnOffsetCommit, OffsetDelete, and their expiry.
 
 OffsetCommit 2-10: until 4 with a retention time of its own; since 6 with leader epochs; since 7 static
 members; since 9 GROUP_ID_NOT_FOUND for an unknown group; since 10 topic ids instead of names.
+TxnOffsetCommit 0-5: since 2 with leader epochs; since 3 the consumer says who it is, and is fenced.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import TypeVar
 
+from culver.core.coordinator_effects import (
+    Effects,
+    ProducerMark,
+    Reply,
+    RequestContext,
+    Token,
+    append_error,
+)
 from culver.core.group import ClassicGroup, GroupState
-from culver.core.coordinator_effects import Effects, Reply, RequestContext, Token, append_error
 from culver.core.group_partition import GroupPartition, nothing_more
 from culver.core.group_rebalance import Rebalance
 from culver.core.group_records import (
@@ -35,6 +44,12 @@ from culver.protocol.messages.offset_delete import (
     OffsetDeleteResponse,
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
+)
+from culver.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
 )
 
 # Records per write when many offsets go at once: small enough for any batch size limit.
@@ -65,7 +80,15 @@ class OffsetRequests:
             return
         group_id = request.group_id
         group = self._partition.groups.get(group_id)
-        error = _check_commit(group, request, context.api_version)
+        error = _check_commit(
+            group,
+            request.member_id,
+            request.group_instance_id,
+            request.generation_id_or_member_epoch,
+            unknown_group=(
+                ErrorCode.GROUP_ID_NOT_FOUND if context.api_version >= 9 else ErrorCode.ILLEGAL_GENERATION
+            ),
+        )
         if error is not ErrorCode.NONE:
             out.append(Reply(token, _with_error(response, error)))
             return
@@ -90,7 +113,7 @@ class OffsetRequests:
                 if partition_answer.error_code:
                     continue
                 metadata = asked.committed_metadata or ""
-                if len(metadata) * 2 > max_metadata and _java_length(metadata) > max_metadata:
+                if _is_too_long(metadata, max_metadata):
                     partition_answer.error_code = ErrorCode.OFFSET_METADATA_TOO_LARGE
                     continue
                 records.append(
@@ -152,6 +175,57 @@ class OffsetRequests:
                 known.append((name, topic, answer))
         return known, OffsetCommitResponse(topics=answers)
 
+    # --- TxnOffsetCommit ---
+
+    def commit_in_transaction(self, request: TxnOffsetCommitRequest, token: Token, out: Effects) -> None:
+        """Write offsets as part of the producer's transaction; they are pending until its marker is written."""
+        response = txn_commit_error(request, ErrorCode.NONE)
+        if request.producer_id < 0 or request.producer_epoch < 0:
+            out.append(Reply(token, txn_commit_error(request, ErrorCode.INVALID_PRODUCER_ID_MAPPING)))
+            return
+        group_id = request.group_id
+        error = _check_commit(
+            self._partition.groups.get(group_id),
+            request.member_id,
+            request.group_instance_id,
+            request.generation_id,
+            unknown_group=ErrorCode.ILLEGAL_GENERATION,
+            transactional=True,
+        )
+        wall_ms = self._rebalance.wall_clock_ms()
+        records: list[StateRecord] = []
+        for topic, answer in zip(request.topics, response.topics, strict=True):
+            topic_id = self._topics.topic_id(topic.name) or ZERO_ID
+            for asked, partition_answer in zip(topic.partitions, answer.partitions, strict=True):
+                index = asked.partition_index
+                metadata = asked.committed_metadata or ""
+                if not self._topics.partition_exists(topic.name, index):
+                    partition_answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                elif error is not ErrorCode.NONE:
+                    partition_answer.error_code = error
+                elif _is_too_long(metadata, self._settings.offset_metadata_max_bytes):
+                    partition_answer.error_code = ErrorCode.OFFSET_METADATA_TOO_LARGE
+                else:
+                    committed = CommittedOffset(
+                        asked.committed_offset,
+                        asked.committed_leader_epoch,
+                        metadata,
+                        wall_ms,
+                        topic_id=topic_id,
+                    )
+                    records.append(offset_record(group_id, topic.name, index, committed))
+        if not records:
+            out.append(Reply(token, response))
+            return
+
+        def finish(error: ErrorCode, _now_ms: float, out: Effects) -> None:
+            if error is not ErrorCode.NONE:
+                _with_error(response, append_error(error))
+            out.append(Reply(token, response))
+
+        mark = ProducerMark(request.producer_id, request.producer_epoch)
+        self._partition.append(records, finish, out, producer=mark)
+
     # --- OffsetDelete ---
 
     def delete(self, request: OffsetDeleteRequest, token: Token, now_ms: float, out: Effects) -> None:
@@ -181,7 +255,7 @@ class OffsetRequests:
                     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 elif group.is_subscribed_to(topic.name):
                     code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
-                elif self._partition.committed(group.group_id, topic.name, index) is not None:
+                elif self._partition.has_offset(group.group_id, topic.name, index):
                     records.append(offset_tombstone(group.group_id, topic.name, index))
                 partitions.append(OffsetDeleteResponsePartition(partition_index=index, error_code=code))
             answers.append(OffsetDeleteResponseTopic(name=topic.name, partitions=partitions))
@@ -207,10 +281,15 @@ class OffsetRequests:
     def _expire(self, out: Effects) -> None:
         wall_ms = self._rebalance.wall_clock_ms()
         retention_ms = self._settings.offsets_retention_ms
+        pending = self._partition.pending
+        # Those came after the check was due, while it waited for others.
+        in_flight = self._partition.keys_in_flight()
+        groups_in_flight = {group_id for group_id, _, _ in in_flight}
         records: list[StateRecord] = []
         for group in list(self._partition.groups.values()):
             topics = self._partition.offsets.get(group.group_id)
-            left = 0
+            # What an open transaction may yet commit keeps the group.
+            left = int(pending.has_group(group.group_id) or group.group_id in groups_in_flight)
             if topics is not None:
                 base = _expiry_base(group)
                 for topic, offsets in topics.items():
@@ -218,7 +297,11 @@ class OffsetRequests:
                         left += len(offsets)
                         continue
                     for partition, committed in offsets.items():
-                        if _is_expired(committed, base(committed), wall_ms, retention_ms):
+                        if (
+                            _is_expired(committed, base(committed), wall_ms, retention_ms)
+                            and not pending.contains(group.group_id, topic, partition)
+                            and (group.group_id, topic, partition) not in in_flight
+                        ):
                             records.append(offset_tombstone(group.group_id, topic, partition))
                         else:
                             left += 1
@@ -235,12 +318,16 @@ class OffsetRequests:
         self._partition.after_in_flight(lambda _now_ms, out: self._topics_deleted(names, out), now_ms, out)
 
     def _topics_deleted(self, names: Iterable[str], out: Effects) -> None:
-        records = [
-            offset_tombstone(group_id, topic, partition)
+        keys = {
+            (group_id, topic, partition): None
             for group_id, topics in self._partition.offsets.items()
             for topic in names
             for partition in topics.get(topic, ())
-        ]
+        }
+        keys |= {key: None for key in self._partition.pending.all_keys() if key[1] in names}
+        # Those came after the deletion: they are of another topic of the same name.
+        in_flight = self._partition.keys_in_flight()
+        records = [offset_tombstone(*key) for key in keys if key not in in_flight]
         self._append_in_parts(records, out)
 
     def _append_in_parts(self, records: list[StateRecord], out: Effects) -> None:
@@ -249,30 +336,39 @@ class OffsetRequests:
             self._partition.append(records[start : start + _MAX_TOMBSTONES_PER_APPEND], nothing_more, out)
 
 
-def _check_commit(group: ClassicGroup | None, request: OffsetCommitRequest, api_version: int) -> ErrorCode:
-    """Whether these offsets may be committed by whoever asks."""
-    generation = request.generation_id_or_member_epoch
+def _check_commit(
+    group: ClassicGroup | None,
+    member_id: str,
+    instance_id: str | None,
+    generation: int,
+    *,
+    unknown_group: ErrorCode,
+    transactional: bool = False,
+) -> ErrorCode:
+    """Whether offsets may be committed by whoever asks."""
     if group is None:
-        if generation < 0:
-            # From a tool, or from a consumer that assigns its own partitions.
-            return ErrorCode.NONE
-        return ErrorCode.GROUP_ID_NOT_FOUND if api_version >= 9 else ErrorCode.ILLEGAL_GENERATION
+        # Without a generation: from a tool, or from a consumer that assigns its own partitions.
+        return ErrorCode.NONE if generation < 0 else unknown_group
     if generation < 0 and group.state is GroupState.EMPTY:
         return ErrorCode.NONE
-    if generation < 0 and not request.member_id and request.group_instance_id is None:
-        # Group management is in use: an outsider must not move its offsets.
-        return ErrorCode.UNKNOWN_MEMBER_ID
-    error = group.check_member(request.member_id, request.group_instance_id)
+    if generation < 0 and not member_id and instance_id is None:
+        # Group management is in use: an outsider must not move its offsets. Old producers cannot say for whom
+        # they commit; transactional ids fence them.
+        return ErrorCode.NONE if transactional else ErrorCode.UNKNOWN_MEMBER_ID
+    error = group.check_member(member_id, instance_id)
     if error is not ErrorCode.NONE:
         return error
     if generation != group.generation:
         return ErrorCode.ILLEGAL_GENERATION
-    if group.state is GroupState.COMPLETING_REBALANCE:
+    if group.state is GroupState.COMPLETING_REBALANCE and not transactional:
         return ErrorCode.REBALANCE_IN_PROGRESS
     return ErrorCode.NONE
 
 
-def _with_error(response: OffsetCommitResponse, error: ErrorCode) -> OffsetCommitResponse:
+_Response = TypeVar("_Response", OffsetCommitResponse, TxnOffsetCommitResponse)
+
+
+def _with_error(response: _Response, error: ErrorCode) -> _Response:
     """The same error for every partition that has none of its own."""
     for topic in response.topics:
         for partition in topic.partitions:
@@ -298,9 +394,25 @@ def commit_error(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommit
     )
 
 
-def _java_length(text: str) -> int:
-    """How long clients think the text is: they count UTF-16 units."""
-    return len(text.encode("utf-16-le")) // 2
+def txn_commit_error(request: TxnOffsetCommitRequest, error: ErrorCode) -> TxnOffsetCommitResponse:
+    """The same error, or none, for every partition of a request."""
+    return TxnOffsetCommitResponse(
+        topics=[
+            TxnOffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=[
+                    TxnOffsetCommitResponsePartition(partition_index=asked.partition_index, error_code=error)
+                    for asked in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _is_too_long(metadata: str, limit: int) -> bool:
+    """As clients count: in UTF-16 units, of which a character has one or two."""
+    return len(metadata) * 2 > limit and len(metadata.encode("utf-16-le")) // 2 > limit
 
 
 def _expiry_base(group: ClassicGroup) -> Callable[[CommittedOffset], int] | None:
