@@ -66,26 +66,32 @@ class WireClient:
                 return self._attempt(request, response, min(share_s, self._timeout_s))
         return self._attempt(request, response, self._timeout_s)
 
-    def ask_once(self, request: Message, response: type[Response]) -> Response:
-        """Send a request in the newest version that both sides know. Unreachable: it may have been carried out."""
-        return self._attempt(request, response, self._timeout_s)
+    def ask_once(self, request: Message, response: type[Response], *, least_version: int = 0) -> Response:
+        """Send a request in the newest version that both sides know. Unreachable: it may have been carried out.
 
-    def _attempt(self, request: Message, response: type[Response], timeout_s: float) -> Response:
+        `least_version` is the first that has all that the request says.
+        """
+        return self._attempt(request, response, self._timeout_s, least_version)
+
+    def _attempt(
+        self, request: Message, response: type[Response], timeout_s: float, least_version: int = 0
+    ) -> Response:
         self._connect(timeout_s)
         assert self._socket is not None
         self._socket.settimeout(timeout_s)
-        return self._ask(request, response, self._version_of(request))
+        return self._ask(request, response, self._version_of(request, least_version))
 
-    def _version_of(self, request: Message) -> int:
+    def _version_of(self, request: Message, least_version: int) -> int:
         schema = type(request).SCHEMA
         assert schema.api_key is not None
         assert schema.versions is not None
         theirs = self._versions.get(schema.api_key)
         version = min(schema.versions[1], theirs[1]) if theirs is not None else -1
-        if theirs is None or version < max(schema.versions[0], theirs[0]):
+        if theirs is None or version < max(schema.versions[0], theirs[0], least_version):
             name = type(request).__name__.removesuffix("Request")
+            which = f" {least_version}" if theirs is not None and least_version else ""
             raise KafkaError(
-                ErrorCode.UNSUPPORTED_VERSION, f"the broker at {self.address} does not know {name}"
+                ErrorCode.UNSUPPORTED_VERSION, f"the broker at {self.address} does not know {name}{which}"
             )
         return version
 

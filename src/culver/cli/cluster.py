@@ -8,6 +8,7 @@ import click
 
 from culver.cli import health
 from culver.cli.cluster_moves import balance, drain, reassign, topic_plan, unthrottle
+from culver.cli.confirm import confirm, yes_option
 from culver.cli.failure import ExitCode, Failure
 from culver.cli.health import Trouble
 from culver.cli.output import counted, note, print_json, print_table, size
@@ -163,7 +164,7 @@ def why_unhealthy(session: Session) -> int:
 @click.option(
     "--unclean", is_flag=True, help="Let a replica lead that may lack records, where no other is left."
 )
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @client_options
 @click.pass_obj
 def elect_leaders(
@@ -178,8 +179,6 @@ def elect_leaders(
         if topic is not None:
             chosen = sorted(topic_plan(image, topic, partitions, ()))
         if unclean:
-            from culver.cli.topic import confirm
-
             if chosen is None:
                 raise click.UsageError("--unclean needs a --topic: name what may lose records")
             confirm(f"Let a replica lead {topic} that may lack acknowledged records?", yes)

@@ -25,7 +25,7 @@ EXIT_CODE_MEANINGS = {
     ExitCode.FAILED: "the operation failed; the message says why",
     ExitCode.USAGE: "wrong usage, or a configuration that cannot be used",
     ExitCode.UNREACHABLE: "no broker could be reached, or it did not answer in time",
-    ExitCode.NOT_FOUND: "the topic, partition, group, setting or file does not exist",
+    ExitCode.NOT_FOUND: "the topic, partition, group, transaction, setting or file does not exist",
     ExitCode.CORRUPT: "damaged data was found",
     ExitCode.IN_USE: "the address, the data directory or the broker id is in use by another process",
     ExitCode.INTERNAL: "a fault in culver itself; CULVER_DEBUG=1 shows where",

@@ -9,12 +9,12 @@ from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, Ka
 
 from culver.cli.admin_types import ConsumerGroupDescription
 from culver.cli.clients import Cluster, Partition, as_topic_partitions
+from culver.cli.confirm import confirm, yes_option
 from culver.cli.failure import ExitCode, Failure
 from culver.cli.group_lag import committed_offsets, group_lag
 from culver.cli.output import duration, note, print_json, print_table
 from culver.cli.position import SYNTAX, Position, PositionType
 from culver.cli.session import Session, client_options
-from culver.cli.topic import confirm, yes_option
 
 
 @click.group()

@@ -24,6 +24,7 @@ COMMANDS = {
     "produce": ("culver.cli.produce", "Write records to a topic."),
     "consume": ("culver.cli.consume", "Read records from topics."),
     "group": ("culver.cli.group", "List, describe, seek and delete consumer groups; lag."),
+    "txn": ("culver.cli.txn", "List, describe and abort transactions; find hanging ones."),
     "cluster": ("culver.cli.cluster", "Look at a cluster; move partitions; add and remove brokers."),
     "log": ("culver.cli.log", "Look at the log files of a broker, without the broker."),
     "config": ("culver.cli.config", "Explain the settings of brokers and topics."),

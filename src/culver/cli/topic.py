@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-import sys
 from typing import Any
 
 import click
@@ -20,7 +19,7 @@ from culver.cli.admin_types import (
     TopicDescription,
 )
 from culver.cli.clients import Cluster, Partition
-from culver.cli.failure import ExitCode, Failure
+from culver.cli.confirm import confirm, yes_option
 from culver.cli.output import note, print_json, print_table
 from culver.cli.position import SYNTAX, Position, PositionType
 from culver.cli.session import Session, client_options, name_value
@@ -35,18 +34,6 @@ def settings_from(pairs: tuple[str, ...]) -> dict[str, str]:
     return dict(name_value(pair, "'--set'") for pair in pairs)
 
 
-def confirm(question: str, yes: bool) -> None:
-    """Ask before something that cannot be undone; without a terminal, insist on --yes."""
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise Failure(
-            f"{question} Not without --yes when there is no terminal to ask on.", code=ExitCode.USAGE
-        )
-    click.confirm(question, abort=True, err=True)
-
-
-yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 set_option = click.option(
     "--set", "settings", metavar="NAME=VALUE", multiple=True, help="A topic setting; repeatable."
 )

@@ -1,4 +1,4 @@
-"""What `culver cluster` asks of the brokers, as plain functions over one connection; errors in plain words."""
+"""What `culver cluster` asks of the brokers, and how to ask more: functions over one connection, errors in words."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class Wire:
             include_cluster_authorized_operations=False, include_fenced_brokers=True
         )
         answer = self._client.ask(request, describe_cluster.DescribeClusterResponse)
-        _check(answer.error_code, answer.error_message)
+        check(answer.error_code, answer.error_message)
         registrations = {
             each.broker_id: BrokerInfo(each.broker_id, each.host, each.port, each.rack)
             for each in answer.brokers
@@ -152,7 +152,7 @@ class Wire:
             list_moves.ListPartitionReassignmentsRequest(timeout_ms=self._timeout_ms),
             list_moves.ListPartitionReassignmentsResponse,
         )
-        _check(answer.error_code, answer.error_message)
+        check(answer.error_code, answer.error_message)
         return {
             (topic.name, each.partition_index): (tuple(each.adding_replicas), tuple(each.removing_replicas))
             for topic in answer.topics
@@ -180,7 +180,7 @@ class Wire:
         request = describe_log_dirs.DescribeLogDirsRequest(topics=None)
         for broker in brokers:
             with contextlib.suppress(Unreachable):
-                answer = self._ask_broker(broker, request, describe_log_dirs.DescribeLogDirsResponse)
+                answer = self.ask_broker(broker, request, describe_log_dirs.DescribeLogDirsResponse)
                 found[broker.id] = {
                     (topic.name, each.partition_index): StoredReplica(each.partition_size, each.offset_lag)
                     for directory in answer.results
@@ -209,7 +209,7 @@ class Wire:
             ],
         )
         answer = self._client.ask(request, alter.AlterPartitionReassignmentsResponse)
-        _check(answer.error_code, answer.error_message)
+        check(answer.error_code, answer.error_message)
         return {
             (topic.name, each.partition_index): _error(
                 each.error_code, f"{topic.name}-{each.partition_index}", each.error_message
@@ -238,9 +238,9 @@ class Wire:
             timeout_ms=self._timeout_ms,
         )
         answer = self._client.ask(request, elect_leaders.ElectLeadersResponse)
-        _check(answer.error_code, None)
+        check(answer.error_code, None)
         return {
-            (topic.topic, each.partition_id): _code(each.error_code)
+            (topic.topic, each.partition_id): error_code(each.error_code)
             for topic in answer.replica_election_results
             for each in topic.partition_result
         }
@@ -249,7 +249,7 @@ class Wire:
         """Strike a broker that is gone for good off the list."""
         request = unregister_broker.UnregisterBrokerRequest(broker_id=broker_id)
         answer = self._client.ask(request, unregister_broker.UnregisterBrokerResponse)
-        _check(answer.error_code, answer.error_message)
+        check(answer.error_code, answer.error_message)
 
     def set_throttle(self, brokers: Iterable[BrokerInfo], rate_bytes: int | None) -> list[int]:
         """Limit how fast brokers copy what they are not in sync with; None takes the limit off.
@@ -268,25 +268,37 @@ class Wire:
             )
             request = alter_configs.IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
             try:
-                answer = self._ask_broker(broker, request, alter_configs.IncrementalAlterConfigsResponse)
+                answer = self.ask_broker(broker, request, alter_configs.IncrementalAlterConfigsResponse)
             except Unreachable:
                 silent.append(broker.id)
             else:
                 for each in answer.responses:
-                    _check(each.error_code, each.error_message)
+                    check(each.error_code, each.error_message)
         return silent
 
-    def _ask_broker(self, broker: BrokerInfo, request: Message, response: type[Response]) -> Response:
-        """Ask one broker in particular."""
+    # -- what others ask ------------------------------------------------------------------------------------
+
+    def ask(self, request: Message, response: type[Response]) -> Response:
+        """Ask any broker, or several in turn."""
+        return self._client.ask(request, response)
+
+    def ask_broker(
+        self, broker: BrokerInfo, request: Message, response: type[Response], *, least_version: int = 0
+    ) -> Response:
+        """Ask one broker in particular, in a version that has all that the request says."""
         with WireClient(f"{broker.host}:{broker.port}", self._timeout_s) as client:
-            return client.ask_once(request, response)
+            return client.ask_once(request, response, least_version=least_version)
+
+    @property
+    def timeout_s(self) -> float:
+        return self._timeout_s
 
     @property
     def _timeout_ms(self) -> int:
         return int(self._timeout_s * 1000)
 
 
-def _code(number: int) -> ErrorCode:
+def error_code(number: int) -> ErrorCode:
     try:
         return ErrorCode(number)
     except ValueError:
@@ -294,11 +306,11 @@ def _code(number: int) -> ErrorCode:
 
 
 def _error(number: int, what: str, message: str | None) -> KafkaError:
-    code = _code(number)
+    code = error_code(number)
     return KafkaError(code, f"{what}: {message or code.text}")
 
 
-def _check(number: int, message: str | None) -> None:
+def check(number: int, message: str | None) -> None:
     if number != ErrorCode.NONE:
-        code = _code(number)
+        code = error_code(number)
         raise KafkaError(code, message or code.text)
