@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,13 +14,16 @@ from culver.cli.failure import ExitCode, Failure
 from culver.cli.output import print_json, print_json_line, progress
 from culver.cli.record_format import iso_time
 from culver.cli.session import Session, output_option
+from culver.cli.state_records import Marker, marker_of, state_record
+from culver.errors import KafkaError
 from culver.filesystem import OsFileSystem
 from culver.log import names
 from culver.log.inspect import BatchVerdict, Finding, inspect_partition, inspect_segment
 from culver.protocol.compression import Codec
-from culver.protocol.records import LOG_APPEND_TIME, BatchHeader, Record
+from culver.protocol.records import LOG_APPEND_TIME, BatchHeader, Record, decode_records
 
 _LONGEST_SHOWN_CHARACTERS = 120
+_MARKER_BYTES_MAX = 1 << 20
 _PATH = click.Path(path_type=Path)
 
 
@@ -49,9 +53,14 @@ def log() -> None:
 def dump(
     session: Session, paths: tuple[Path, ...], show_records: bool, first_offset: int, count: int | None
 ) -> None:
-    """Print the batches of log files, sound or not; with -o json one object per line."""
+    """Print the batches of log files, sound or not; with -o json one object per line.
+
+    Of transaction markers it says how the transaction ended. With --records, the records of __consumer_offsets and
+    __transaction_state are decoded.
+    """
     shown = damaged = 0
     for segment in (segment for path in paths for segment in _segments(path)):
+        topic, _ = names.parse_partition_directory(segment.absolute().parent.name) or ("", 0)
         if not session.json:
             print(f"{segment}  ({segment.stat().st_size} bytes)")
         for verdict in _opened(segment, show_records):
@@ -61,10 +70,11 @@ def dump(
                 break
             shown += 1
             damaged += not verdict.is_sound
+            marker = _marker(segment, verdict)
             if session.json:
-                print_json_line({"file": str(segment), **_as_json(verdict, show_records)})
+                print_json_line({"file": str(segment), **_as_json(verdict, marker, topic, show_records)})
             else:
-                print("\n".join(_lines(verdict, show_records)))
+                print("\n".join(_lines(verdict, marker, topic, show_records)))
     if damaged:
         raise Failure(
             f"{damaged} of {shown} batches are damaged",
@@ -80,26 +90,54 @@ def _opened(segment: Path, decode: bool) -> Iterator[BatchVerdict]:
         raise Failure(f"cannot read {segment}: {error.strerror}") from None
 
 
-def _lines(verdict: BatchVerdict, show_records: bool) -> Iterator[str]:
+def _marker(segment: Path, verdict: BatchVerdict) -> Marker | None:
+    """What a control batch says, whether or not the records were asked for."""
+    if verdict.header is None or not verdict.header.is_control or not verdict.crc_ok:
+        return None
+    records = verdict.records
+    if records is None:
+        with segment.open("rb") as file:
+            file.seek(verdict.position)
+            try:
+                records = decode_records(file.read(verdict.size_bytes), _MARKER_BYTES_MAX)
+            except KafkaError:
+                return None
+    return marker_of(records[0]) if records else None
+
+
+def _lines(verdict: BatchVerdict, marker: Marker | None, topic: str, show_records: bool) -> Iterator[str]:
     header = verdict.header
     if header is None or header.magic != 2:
         yield f"  at {verdict.position}: {verdict.size_bytes} bytes that are no batch"
     else:
         yield (
             f"  at {verdict.position}: offsets {header.base_offset} to {header.last_offset}, "
-            f"{header.record_count} records, {verdict.size_bytes} bytes, {', '.join(_properties(header))}"
+            f"{header.record_count} records, {verdict.size_bytes} bytes, "
+            f"{', '.join(_properties(header, marker))}"
         )
     yield from (f"      DAMAGED: {text}" for text in verdict.faults)
     yield from (f"      note: {text}" for text in verdict.notes)
     for record in (verdict.records or []) if show_records else []:
-        headers = "".join(f"  {name}={_shown(value)}" for name, value in record.headers)
-        yield (
-            f"      {record.offset}  {iso_time(record.timestamp)}  "
-            f"{_shown(record.key)} = {_shown(record.value)}{headers}"
-        )
+        yield f"      {record.offset}  {iso_time(record.timestamp)}  {_content(record, marker, topic)}"
 
 
-def _properties(header: BatchHeader) -> Iterator[str]:
+def _content(record: Record, marker: Marker | None, topic: str) -> str:
+    if marker is not None:
+        return _told(marker)
+    state = state_record(topic, record)
+    if state is not None:
+        return f"{state.kind} {json.dumps(state.key)} = {json.dumps(state.value)}"
+    headers = "".join(f"  {name}={_shown(value)}" for name, value in record.headers)
+    return f"{_shown(record.key)} = {_shown(record.value)}{headers}"
+
+
+def _told(marker: Marker) -> str:
+    if marker.coordinator_epoch is None:
+        return marker.outcome
+    return f"{marker.outcome} (coordinator epoch {marker.coordinator_epoch})"
+
+
+def _properties(header: BatchHeader, marker: Marker | None) -> Iterator[str]:
     yield _codec(header)
     yield iso_time(header.max_timestamp) + (
         " (append time)" if header.timestamp_type == LOG_APPEND_TIME else ""
@@ -110,7 +148,7 @@ def _properties(header: BatchHeader) -> Iterator[str]:
     if header.is_transactional:
         yield "transactional"
     if header.is_control:
-        yield "control"
+        yield "control" if marker is None else _told(marker)
 
 
 def _codec(header: BatchHeader) -> str:
@@ -129,7 +167,7 @@ def _shown(data: Any) -> str:
     )
 
 
-def _as_json(verdict: BatchVerdict, show_records: bool) -> dict[str, Any]:
+def _as_json(verdict: BatchVerdict, marker: Marker | None, topic: str, show_records: bool) -> dict[str, Any]:
     fields: dict[str, Any] = {"position": verdict.position, "size_bytes": verdict.size_bytes}
     header = verdict.header
     if header is not None:
@@ -147,23 +185,29 @@ def _as_json(verdict: BatchVerdict, show_records: bool) -> dict[str, Any]:
             "transactional": header.is_transactional,
             "control": header.is_control,
         }
+    if marker is not None:
+        fields |= {"marker": marker.outcome, "coordinator_epoch": marker.coordinator_epoch}
     fields |= {"crc_ok": verdict.crc_ok, "faults": verdict.faults, "notes": verdict.notes}
     if show_records:
-        fields["records"] = [_record_json(record) for record in verdict.records or []]
+        fields["records"] = [
+            _record_json(record, None if marker is not None else topic) for record in verdict.records or []
+        ]
     return fields
 
 
-def _record_json(record: Record) -> dict[str, Any]:
+def _record_json(record: Record, topic: str | None) -> dict[str, Any]:
     def text(data: Any) -> str | None:
         return None if data is None else bytes(data).decode(errors="backslashreplace")
 
-    return {
+    fields = {
         "offset": record.offset,
         "timestamp": record.timestamp,
         "key": text(record.key),
         "value": text(record.value),
         "headers": [[name, text(value)] for name, value in record.headers],
     }
+    state = None if topic is None else state_record(topic, record)
+    return fields if state is None else fields | {"decoded": state._asdict()}
 
 
 # --- verify ---
