@@ -106,13 +106,14 @@ def test_a_group_record_is_written_in_version_3() -> None:
 
 
 def test_records_of_other_kinds_are_passed_over() -> None:
-    assert decode_change(b"\x00\x03\x00\x01g", b"anything") is None
+    share_group = b"\x00\x0b\x00\x01g"
+    assert decode_change(share_group, b"anything") is None
     assert decode_change(b"\xff\xff", None) is None
 
 
 @given(st.binary(max_size=40), st.binary(max_size=40) | st.none())
 def test_bytes_that_are_no_record_are_refused_and_nothing_worse(key: bytes, value: bytes | None) -> None:
-    for prefix in (b"", b"\x00\x01", b"\x00\x02"):
+    for prefix in (b"", b"\x00\x01", b"\x00\x02", b"\x00\x03", b"\x00\x05", b"\x00\x08", b"\x00\x10"):
         try:
             decode_change(prefix + key, value)
         except MalformedRequest:

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import TypeAlias
 
+from culver.core.coordinator_timers import Timer
 from culver.core.group_parking import ParkedRequest
 from culver.core.group_records import NO_TIMESTAMP, subscribed_topics
-from culver.core.coordinator_timers import Timer
 from culver.errors import ErrorCode
 from culver.protocol.messages.group_state import GroupMetadataValue, MemberMetadata
 

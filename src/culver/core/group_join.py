@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from culver.core.group import ClassicGroup, GroupState, Member, Protocols
 from culver.core.coordinator_effects import Effects, Reply, RequestContext, Token, append_error
+from culver.core.coordinator_timers import Timer
+from culver.core.group import ClassicGroup, GroupState, Member, Protocols
 from culver.core.group_rebalance import NO_MEMBER_ID, Rebalance, generation_response, join_error, sync_error
 from culver.core.group_records import decode_group_value, group_record
-from culver.core.coordinator_timers import Timer
 from culver.errors import ErrorCode
 from culver.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 

@@ -6,8 +6,8 @@ LeaveGroup 0-5: since 3 several members at once, and static ones by their instan
 
 from __future__ import annotations
 
-from culver.core.group import ClassicGroup, GroupState
 from culver.core.coordinator_effects import Effects, Reply, RequestContext, Token, append_error
+from culver.core.group import ClassicGroup, GroupState
 from culver.core.group_rebalance import NO_MEMBER_ID, Rebalance, assignment_response, sync_error
 from culver.core.group_records import group_record
 from culver.errors import ErrorCode

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from culver.core.consumer_group import ConsumerGroupTable
+from culver.core.consumer_group_records import ConsumerGroupChange
 from culver.core.coordinator_effects import (
     WRITTEN_ANYHOW,
     Append,
     Effects,
     Finish,
     Gather,
+    LogRecord,
     Marker,
     ProducerMark,
 )
@@ -19,7 +22,6 @@ from culver.core.group_records import (
     MetadataChange,
     OffsetChange,
     StateChange,
-    StateRecord,
 )
 from culver.core.group_transactions import Key, PendingOffsets
 from culver.errors import ErrorCode
@@ -41,6 +43,8 @@ class GroupPartition:
         # Another broker leads the partition now: nothing can be written any more.
         self.closed = False
         self.groups: dict[str, ClassicGroup] = {}
+        # Groups whose broker assigns. An id is in one of the two.
+        self.consumer_groups = ConsumerGroupTable()
         # Group id -> topic -> partition -> offset. No empty dictionaries inside.
         self.offsets: dict[str, dict[str, dict[int, CommittedOffset]]] = {}
         self.pending = PendingOffsets()
@@ -53,7 +57,10 @@ class GroupPartition:
     def replay(self, change: StateChange, producer_id: int = NO_PRODUCER) -> None:
         """Apply one record; with a producer id it is part of a transaction."""
         if not isinstance(change, OffsetChange):
-            self._replay_metadata(change)
+            if isinstance(change, MetadataChange):
+                self._replay_metadata(change)
+            else:
+                self._replay_consumer_group(change)
             return
         if change.committed is None:
             self._drop_offset(change.group_id, change.topic, change.partition)
@@ -65,7 +72,7 @@ class GroupPartition:
             self._keep_offset(change)
             if self.pending:
                 self.pending.supersede(change.group_id, change.topic, change.partition)
-        if change.group_id not in self.groups:
+        if change.group_id not in self.groups and change.group_id not in self.consumer_groups:
             # A consumer that only commits is a group too: empty, and of no protocol type.
             self.groups[change.group_id] = ClassicGroup(change.group_id)
 
@@ -76,7 +83,7 @@ class GroupPartition:
 
     def append(
         self,
-        records: Sequence[StateRecord],
+        records: Sequence[LogRecord],
         finish: Finish,
         out: Effects,
         *,
@@ -175,6 +182,15 @@ class GroupPartition:
         if group is None:
             group = self.groups[change.group_id] = ClassicGroup(change.group_id)
         group.saved = change.value
+
+    def _replay_consumer_group(self, change: ConsumerGroupChange) -> None:
+        group_id = change.group_id
+        self.consumer_groups.apply(change)
+        if group_id in self.consumer_groups:
+            # Nobody was in the classic one, or all who were are in this one now.
+            self.groups.pop(group_id, None)
+        elif group_id in self.offsets and group_id not in self.groups:
+            self.groups[group_id] = ClassicGroup(group_id)
 
     def _keep_offset(self, change: OffsetChange) -> None:
         """Hot."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from culver.core.group import ClassicGroup, GroupState, Member
 from culver.core.coordinator_effects import Effects
+from culver.core.coordinator_timers import TimerQueue
+from culver.core.group import ClassicGroup, GroupState, Member
 from culver.core.group_parking import ParkedRequest, ParkedRequests
 from culver.core.group_partition import GroupPartition, nothing_more
 from culver.core.group_records import group_record
 from culver.core.group_settings import GroupSettings
-from culver.core.coordinator_timers import TimerQueue
 from culver.errors import ErrorCode
 from culver.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from culver.protocol.messages.sync_group import SyncGroupResponse

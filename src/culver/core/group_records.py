@@ -1,7 +1,8 @@
 """The records in which group state is kept, in Kafka's own format, so that Kafka's tools can read them.
 
-A key starts with a 16-bit number that says what it is: 0 or 1 an offset commit, 2 a group's metadata. A value
-starts with the version of its own layout; no value means that the offset or group is gone.
+A key starts with a 16-bit number that says what it is: 0 or 1 an offset commit, 2 a classic group's metadata; others
+belong to consumer groups (`consumer_group_records`). A value starts with the version of its own layout; no value
+means that the offset or group is gone.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from struct import Struct
 from struct import error as struct_error
 from typing import NamedTuple, TypeAlias
 
+from culver.core.consumer_group_records import KINDS, ConsumerGroupChange, decode_consumer_group_change
 from culver.errors import MalformedRequest
 from culver.protocol.messages.group_state import GroupMetadataKey, GroupMetadataValue
 from culver.protocol.schema import decoder, encoder
@@ -51,7 +53,7 @@ class MetadataChange(NamedTuple):
     value: bytes | None
 
 
-StateChange: TypeAlias = OffsetChange | MetadataChange
+StateChange: TypeAlias = OffsetChange | MetadataChange | ConsumerGroupChange
 
 
 class StateRecord(NamedTuple):
@@ -134,6 +136,8 @@ def decode_change(key: bytes, value: bytes | None) -> StateChange | None:
         if kind == _GROUP_KEY_KIND:
             group_id, _ = _string(key, 2)
             return MetadataChange(group_id, None if value is None else bytes(value))
+        if kind in KINDS:
+            return decode_consumer_group_change(kind, key, value)
     except (struct_error, UnicodeDecodeError, IndexError) as error:
         raise MalformedRequest(f"a record of the offsets topic cannot be read: {error}") from error
     return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -17,6 +18,14 @@ class GroupSettings:
     # How long a new group waits for further members before its first rebalance.
     group_initial_rebalance_delay_ms: int = 3_000
     group_max_size: int = 2**31 - 1
+    # Groups whose broker assigns: members send heartbeats this often, and are removed after that long without.
+    group_consumer_session_timeout_ms: int = 45_000
+    group_consumer_heartbeat_interval_ms: int = 5_000
+    group_consumer_max_size: int = 2**31 - 1
+    # The first one is taken unless members ask for another.
+    group_consumer_assignors: tuple[str, ...] = ("uniform", "range")
+    # Which ways a group may change its kind while it has members: disabled, upgrade, downgrade, bidirectional.
+    group_consumer_migration_policy: str = "bidirectional"
     # What a member offers when it joins: more would never fit into the group's record.
     message_max_bytes: int = 1_048_588
     # How long a member that does not know its id yet may be kept waiting in JoinGroup.
@@ -35,3 +44,9 @@ class Topics(Protocol):
     def topic_id(self, name: str) -> bytes | None: ...
 
     def partition_exists(self, name: str, partition: int) -> bool: ...
+
+    def partition_count(self, name: str) -> int:
+        """How many partitions a topic that exists has."""
+
+    def names(self) -> Iterable[str]:
+        """All topics."""
