@@ -10,6 +10,7 @@ from crc32c import crc32c
 from log_batches import LOG_PATH, NOW_MS, LogFixture, batch, record, records_of, sequenced
 
 from culver.errors import ErrorCode, KafkaError
+from culver.log.transactions import UNVERIFIED_OK
 from culver.log.validation import RecordsRefused
 from culver.protocol.compression import Codec
 from culver.protocol.records import Record, encode_batch, parse_header
@@ -225,7 +226,7 @@ def test_the_topic_decides_how_hard_the_broker_compresses() -> None:
 
 def test_a_transactional_batch_is_stored_as_it_is() -> None:
     fixture = LogFixture()
-    fixture.log.append(sequenced(5, 0, is_transactional=True), 0)
+    fixture.log.append(sequenced(5, 0, is_transactional=True), 0, UNVERIFIED_OK)
     fixture.append(b"plain")
     assert parse_header(fixture.fs.read(LOG_PATH)).is_transactional
     assert fixture.close_and_reopen().end_offset == 2

@@ -152,7 +152,7 @@ def test_a_snapshot_round_trips_and_notices_damage() -> None:
         states.record(1, 2, sequence * 3, 3, sequence * 10, NOW_MS + sequence, 5)
     states.bump_epoch(9, 4, 100, NOW_MS, 5)
     data = encode_snapshot(states)
-    decoded = decode_snapshot(data, 10, 77)
+    decoded = decode_snapshot(data, 10, 77, 0)
     assert decoded.producers[1].batches == states.producers[1].batches
     assert (decoded.producers[1].epoch, decoded.producers[1].last_seen_ms) == (2, 77)
     assert (decoded.producers[9].epoch, decoded.producers[9].batches) == (4, [])
@@ -160,7 +160,7 @@ def test_a_snapshot_round_trips_and_notices_damage() -> None:
         damaged = bytearray(data)
         damaged[position] ^= 1
         with pytest.raises(SnapshotDamaged):
-            decode_snapshot(bytes(damaged), 10, 0)
+            decode_snapshot(bytes(damaged), 10, 0, 0)
     for size in range(len(data)):
         with pytest.raises(SnapshotDamaged):
-            decode_snapshot(data[:size], 10, 0)
+            decode_snapshot(data[:size], 10, 0, 0)

@@ -18,7 +18,14 @@ from culver.config import TopicConfig
 from culver.errors import ErrorCode, KafkaError
 from culver.filesystem import Buffer, FileSystem
 from culver.log import names
-from culver.log.batches import HEADER, LENGTH_OVERHEAD_BYTES, RELATIVE_OFFSET_MAX, HeaderFields
+from culver.log.batches import (
+    CONTROL,
+    HEADER,
+    LENGTH_OVERHEAD_BYTES,
+    RELATIVE_OFFSET_MAX,
+    TRANSACTIONAL,
+    HeaderFields,
+)
 from culver.log.flush import DISK_FULL, FlushTask, Unflushed, mark_unflushed
 from culver.log.limits import LogLimits
 from culver.log.open_files import OpenFiles
@@ -27,6 +34,7 @@ from culver.log.progress import SavedProgress
 from culver.log.reading import EMPTY_READ, ColdRead, ReadResult, read_batches
 from culver.log.recovery import Recovered
 from culver.log.segment import NEVER, Segment
+from culver.log.transactions import UNVERIFIED_OK
 from culver.log.validation import Rules, validate
 from culver.logging import get_logger
 
@@ -34,6 +42,8 @@ _log = get_logger("culver.log")
 
 _stamp = struct.Struct(">qii").pack_into
 _TIME_INDEX_ENTRY_BYTES = 12
+# Of a producer's batch: more than the next of its records.
+UNUSUAL = TRANSACTIONAL | CONTROL
 
 
 class AppendResult(NamedTuple):
@@ -127,24 +137,38 @@ class AppendLog:
 
     # -- appending -------------------------------------------------------------------------------------------
 
-    def append(self, records: Buffer, leader_epoch: int) -> AppendResult:
+    def append(self, records: Buffer, leader_epoch: int, guard: object | None = None) -> AppendResult:
         """Hot. Check a client's batch, give it offsets and write it; or raise KafkaError and do nothing.
 
         `records` should be writable: base offset and leader epoch are put into it rather than into a copy.
+        A batch that begins a transaction needs the guard of `begin_verification`.
         """
         now_ms = self._clock.now_ms()
         batch, fields = validate(records, self._rules, now_ms)
         if fields[9] >= 0:
-            stored = self._producers.check(fields[9], fields[10], fields[11], fields[12])
+            producers = self._producers
+            if fields[5] & TRANSACTIONAL:
+                stored = producers.check_transactional(fields[9], fields[10], fields[11], fields[12], guard)
+            else:
+                stored = producers.check(fields[9], fields[10], fields[11], fields[12])
+                if stored is None and producers.transactions.open:
+                    producers.check_outside(fields[9])
             if stored is not None:
                 return AppendResult(
                     stored.first_offset, stored.last_offset, stored.timestamp_ms, self.start_offset, True
                 )
         return self._write(batch, fields, leader_epoch, now_ms)
 
-    def append_internal(self, batch: Buffer, leader_epoch: int) -> AppendResult:
-        """Append one batch that the broker itself has made: trusted, and not checked again."""
+    def append_internal(
+        self, batch: Buffer, leader_epoch: int, guard: object | None = UNVERIFIED_OK
+    ) -> AppendResult:
+        """Append one batch that the broker itself has made: trusted, and not checked again.
+
+        Unless it is part of a transaction: then the producer's epoch must be right, and the guard if there is one.
+        """
         fields: HeaderFields = HEADER.unpack_from(batch)
+        if fields[5] & TRANSACTIONAL and fields[9] >= 0:
+            self._producers.check_beginning(fields[9], fields[10], guard)
         return self._write(batch, fields, leader_epoch, self._clock.now_ms())
 
     def _write(self, batch: Buffer, fields: HeaderFields, leader_epoch: int, now_ms: int) -> AppendResult:
@@ -193,17 +217,18 @@ class AppendLog:
             self._epochs.assign(leader_epoch, base_offset)
             self._latest_epoch = self._epochs.latest
         if fields[9] >= 0:
-            self._note_producer(fields, base_offset, now_ms)
+            if fields[5] & UNUSUAL or fields[11] < 0:
+                self._note_unusual(HEADER.unpack_from(batch), batch, now_ms)
+            else:
+                self._producers.record(
+                    fields[9], fields[10], fields[11], fields[6] + 1, base_offset, fields[8], now_ms
+                )
         append_time_ms = max_timestamp_ms if fields[5] & 8 else -1
         return _new_tuple(AppendResult, (base_offset, last_offset, append_time_ms, self.start_offset, False))
 
-    def _note_producer(self, fields: HeaderFields, base_offset: int, now_ms: int) -> None:
-        if fields[11] >= 0:
-            self._producers.record(
-                fields[9], fields[10], fields[11], fields[6] + 1, base_offset, fields[8], now_ms
-            )
-        else:
-            self._producers.bump_epoch(fields[9], fields[10], base_offset, fields[8], now_ms)
+    def _note_unusual(self, header: HeaderFields, batch: Buffer, now_ms: int) -> None:
+        """What a batch in the log that is more than a producer's next says about the producer."""
+        self._producers.note(header, batch, now_ms, self.high_watermark)
 
     def _check_serving(self) -> None:
         if self.failed is not None:
@@ -385,8 +410,11 @@ class AppendLog:
         self.flushed_offset = max(self.flushed_offset, min(task.up_to_offset, self._end_offset))
         if task.active is self._active:
             self._flushed_position = task.active_bytes
-        # One snapshot of flushed batches is enough; those of later ones may turn out to be ahead of the log.
-        while len(self._snapshots) > 1 and self._snapshots[1] <= self.flushed_offset:
+        # One snapshot of flushed batches is enough to recover; those of later ones may turn out to be ahead of the log.
+        # One more segment is covered so that a log that is cut back need not be read from its start.
+        segments = self._segments.items
+        covered = min(self.flushed_offset, segments[-2 if len(segments) > 1 else -1].base_offset)
+        while len(self._snapshots) > 1 and self._snapshots[1] <= covered:
             self._remove_if_there(names.segment_name(self._snapshots.pop(0), names.SNAPSHOT))
 
     def flush(self) -> None:

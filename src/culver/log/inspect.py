@@ -231,6 +231,6 @@ def _inspect_indexes(
 
 def _inspect_snapshot(fs: FileSystem, path: str) -> Iterator[Finding]:
     try:
-        decode_snapshot(fs.read(path), _PRODUCERS_MAX, 0)
+        decode_snapshot(fs.read(path), _PRODUCERS_MAX, 0, 0)
     except SnapshotDamaged as damage:
         yield Finding(path, 0, f"producer snapshot: {damage}; an older one will be used", True)

@@ -27,9 +27,18 @@ from culver.log.replica_log import ReplicaLog
 from culver.log.retention import segments_to_delete
 from culver.log.timestamps import TimestampedOffset
 from culver.log.topic_identity import topic_id_file
+from culver.log.transactions import UNVERIFIED_OK, OpenTransaction
 from culver.logging import get_logger
 
-__all__ = ["AppendResult", "ColdRead", "PartitionLog", "ReadResult", "TimestampedOffset"]
+__all__ = [
+    "UNVERIFIED_OK",
+    "AppendResult",
+    "ColdRead",
+    "OpenTransaction",
+    "PartitionLog",
+    "ReadResult",
+    "TimestampedOffset",
+]
 
 _log = get_logger("culver.log")
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from culver.log.batches import CONTROL, BatchWalk, Expectation, HeaderFields
-from culver.log.producer_state import NO_OFFSET, Producer, ProducerStates
+from culver.log.batches import BatchWalk, Expectation
+from culver.log.producer_state import Producer, ProducerStates
 from culver.log.segment import Segment, SegmentList
+from culver.log.transactions import NO_OFFSET
 
 # Who has not written in so many bytes is forgotten, as if expired: the broker's thread waits for the search.
 SEARCH_BYTES_MAX = 16 << 20
@@ -22,15 +24,23 @@ class Found:
 
 
 def find_producers(
-    segments: SegmentList, down_to_offset: int, wanted: set[int], limit: int, now_ms: int
+    segments: SegmentList,
+    down_to_offset: int,
+    wanted: set[int],
+    precious: Collection[int],
+    limit: int,
+    now_ms: int,
 ) -> Found:
-    """Look for the wanted producer ids from the log's end down to an offset. Ids that are found leave the set."""
+    """Look for the wanted producer ids from the log's end down to an offset. Ids that are found leave the set.
+
+    It may take longer while one of the precious ones is among them: those that have a transaction open.
+    """
     found = Found()
     left_bytes = SEARCH_BYTES_MAX
     for segment in reversed(segments.items):
         position = segment.size_bytes
         while wanted and position:
-            if left_bytes <= 0:
+            if left_bytes <= 0 and not any(one in precious for one in wanted):
                 return found
             start = _step_back(segment, position)
             found.producers += _read(segment, start, position, wanted, limit, now_ms)
@@ -56,18 +66,9 @@ def _read(
     expected = Expectation(segment.base_offset, check_crc=False)
     for batch in BatchWalk(segment.open_file(), start, end, segment.base_offset, expected):
         if batch.header[9] in wanted:
-            replay(states, batch.header, now_ms)
+            states.note(batch.header, batch.data, now_ms, NO_OFFSET)
     for producer in states.producers.values():
         # What came before this stretch is not known.
         producer.known_from_offset = producer.epoch_offset = NO_OFFSET
         wanted.discard(producer.producer_id)
     return list(states.producers.values())
-
-
-def replay(states: ProducerStates, header: HeaderFields, now_ms: int) -> None:
-    """Note a batch with a producer id that is in the log."""
-    base_offset, last_delta, timestamp_ms, producer_id = header[0], header[6], header[8], header[9]
-    if header[5] & CONTROL:
-        states.bump_epoch(producer_id, header[10], base_offset, timestamp_ms, now_ms)
-    else:
-        states.record(producer_id, header[10], header[11], last_delta + 1, base_offset, timestamp_ms, now_ms)

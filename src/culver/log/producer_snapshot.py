@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 
 from culver.log.producer_state import MAX_SEQUENCE, Producer, ProducerStates, StoredBatch
+from culver.log.transactions import NO_OFFSET
 from culver.protocol.checksum import crc32c
 
 _VERSION = 1
@@ -24,14 +25,23 @@ class SnapshotDamaged(Exception):
 
 
 def encode_snapshot(states: ProducerStates) -> bytes:
-    entries = [entry for producer in states.producers.values() for entry in _entries(producer)]
+    open_now = states.transactions.open
+    entries = [
+        entry
+        for producer in states.producers.values()
+        for entry in _entries(producer, open_now.get(producer.producer_id, NO_OFFSET))
+    ]
     body = b"".join(entries)
     count = len(entries).to_bytes(4, "big")
     return _PREFIX.pack(_VERSION, crc32c(body, crc32c(count)), len(entries)) + body
 
 
-def _entries(producer: Producer) -> list[bytes]:
-    batches = producer.batches or [StoredBatch(-1, -1, -1, -1, producer.last_timestamp_ms)]
+def _entries(producer: Producer, transaction_first_offset: int) -> list[bytes]:
+    batches = producer.batches
+    if not batches:
+        # Nobody looks at the offset delta of a batch that there is not: it says whether the next sequence is 0.
+        first_offset = -1 if producer.sequence_known else 0
+        batches = [StoredBatch(-1, -1, first_offset, -1, producer.last_timestamp_ms)]
     return [
         _ENTRY.pack(
             producer.producer_id,
@@ -41,14 +51,14 @@ def _entries(producer: Producer) -> list[bytes]:
             batch.last_offset - batch.first_offset,
             batch.timestamp_ms,
             producer.coordinator_epoch,
-            producer.transaction_first_offset,
+            transaction_first_offset,
         )
         for batch in batches
     ]
 
 
-def decode_snapshot(data: bytes, limit: int, seen_ms: int) -> ProducerStates:
-    """The state that was written; its producers count as last seen at `seen_ms`."""
+def decode_snapshot(data: bytes, limit: int, seen_ms: int, offset: int) -> ProducerStates:
+    """The state that was written, just before `offset`; its producers count as last seen at `seen_ms`."""
     if len(data) < _PREFIX.size:
         raise SnapshotDamaged(f"only {len(data)} bytes")
     version, crc, count = _PREFIX.unpack_from(data)
@@ -59,13 +69,17 @@ def decode_snapshot(data: bytes, limit: int, seen_ms: int) -> ProducerStates:
     if len(data) != _PREFIX.size + count * _ENTRY.size:
         raise SnapshotDamaged(f"{len(data)} bytes for {count} entries")
     states = ProducerStates(limit)
+    transactions: dict[int, int] = {}
     for fields in _ENTRY.iter_unpack(memoryview(data)[_PREFIX.size :]):
         producer_id, epoch, last_sequence, last_offset, delta, timestamp_ms, coordinator_epoch, first = fields
         producer = states.producers.get(producer_id)
         if producer is None or producer.epoch != epoch:
             producer = states.producers[producer_id] = Producer(producer_id, epoch)
         producer.coordinator_epoch = coordinator_epoch
-        producer.transaction_first_offset = first
+        producer.sequence_known = last_offset < 0 and delta == 0
+        if first >= 0:
+            transactions[producer_id] = first
+            producer.transaction_started_ms = seen_ms
         producer.last_timestamp_ms = timestamp_ms
         producer.last_seen_ms = seen_ms
         if last_offset >= 0:
@@ -73,4 +87,7 @@ def decode_snapshot(data: bytes, limit: int, seen_ms: int) -> ProducerStates:
             producer.batches.append(
                 StoredBatch(first_sequence, last_sequence, last_offset - delta, last_offset, timestamp_ms)
             )
+    states.transactions.sort(transactions)
+    if transactions or any(producer.coordinator_epoch >= 0 for producer in states.producers.values()):
+        states.transactions.forgotten_offset = offset - 1
     return states

@@ -105,7 +105,7 @@ def resume(
         time_index = TimeIndex.from_bytes(file.time_index)
         epochs = LeaderEpochs.decode(file.epochs)
         epochs.dirty = True  # their own file may be older
-        producers = decode_snapshot(file.producers, producers_max, now_ms)
+        producers = decode_snapshot(file.producers, producers_max, now_ms, file.end_offset)
     except (FileNotFoundError, msgspec.DecodeError, IndexDamaged, SnapshotDamaged, ValueError):
         return None
     if not len(offset_index):

@@ -22,7 +22,6 @@ from culver.log.checkpoint import Checkpoint
 from culver.log.leader_epochs import LeaderEpochs
 from culver.log.limits import LogLimits
 from culver.log.open_files import OpenFiles
-from culver.log.producer_search import replay
 from culver.log.producer_snapshot import SnapshotDamaged, decode_snapshot
 from culver.log.producer_state import ProducerStates
 from culver.log.progress import NO_BOUND, Resumed, resume
@@ -73,6 +72,7 @@ class Recovery:
         self._gaps = "compact" in config.cleanup_policy
         self._now_ms = now_ms
         self._checkpoint: Checkpoint | None = None
+        self._high_watermark = -1
         self._names_removed = False
         # Base offsets of segments that were closed and not known to be on disk.
         self._unflushed: set[int] = set()
@@ -93,6 +93,8 @@ class Recovery:
         if clean and checkpoint is not None and checkpoint.trusted and self._take_over(checkpoint):
             return found
         self._checkpoint = checkpoint
+        if checkpoint is not None:
+            self._high_watermark = checkpoint.high_watermark
         self._gaps = self._gaps or (checkpoint is not None and checkpoint.gaps)
         self._scan(checkpoint.recovery_point if checkpoint is not None else 0, epochs_known)
         if found.corruption is None:
@@ -337,7 +339,7 @@ class Recovery:
         segment.note_batch(base_offset + header[6], position, len(data), header[8], self._interval)
         self._found.epochs.assign(header[2], base_offset)
         if header[9] >= 0 and base_offset >= snapshot_offset:
-            replay(self._found.producers, header, self._now_ms)
+            self._found.producers.note(header, data, self._now_ms, self._high_watermark)
 
     # -- torn or corrupt -------------------------------------------------------------------------------------
 
@@ -435,7 +437,7 @@ class Recovery:
         path = f"{self._directory}/{names.segment_name(offset, names.SNAPSHOT)}"
         try:
             data = self._fs.read(path)
-            self._found.producers = decode_snapshot(data, self._limits.producers_max, self._now_ms)
+            self._found.producers = decode_snapshot(data, self._limits.producers_max, self._now_ms, offset)
         except (FileNotFoundError, SnapshotDamaged) as error:
             _log.warning("producer snapshot unusable", path=path, error=str(error))
             return False

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from culver.errors import ErrorCode, KafkaError
 from culver.filesystem import Buffer
+from culver.log.append_log import UNUSUAL
 from culver.log.batches import (
     CRC_START,
     HEADER,
@@ -222,7 +223,7 @@ class ReplicaLog(TruncatingLog):
 
     def _append_run(self, segment: Segment, data: memoryview, run: list[HeaderFields], now_ms: int) -> None:
         """Hot. Write batches that belong into one segment, and note each of them."""
-        position = segment.size_bytes
+        position = start = segment.size_bytes
         file = segment.file or segment.open_file()
         try:
             file.pwrite(data, position)
@@ -252,7 +253,12 @@ class ReplicaLog(TruncatingLog):
                 epoch = fields[2]
                 self._epochs.assign(epoch, fields[0])
             if fields[9] >= 0:
-                self._note_producer(fields, fields[0], now_ms)
+                if fields[5] & UNUSUAL or fields[11] < 0:
+                    self._note_unusual(fields, data[position - size - start : position - start], now_ms)
+                else:
+                    self._producers.record(
+                        fields[9], fields[10], fields[11], fields[6] + 1, fields[0], fields[8], now_ms
+                    )
         segment.bytes_since_index_entry = since
         self._latest_epoch = self._epochs.latest
         # Last: a flush on another thread takes it for the end of what is in the file.

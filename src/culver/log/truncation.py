@@ -16,7 +16,6 @@ from culver.config import TopicConfig
 from culver.errors import ErrorCode, KafkaError
 from culver.filesystem import FileSystem
 from culver.log import names
-from culver.log.append_log import AppendLog
 from culver.log.checkpoint import Checkpoint
 from culver.log.compaction import CompactionTask
 from culver.log.doomed import DoomedFiles
@@ -29,12 +28,13 @@ from culver.log.producer_state import ProducerStates
 from culver.log.progress import SavedProgress
 from culver.log.recovery import empty_log
 from culver.log.segment import Segment
+from culver.log.transactional_log import TransactionalLog
 from culver.logging import get_logger
 
 _log = get_logger("culver.log")
 
 
-class TruncatingLog(AppendLog):
+class TruncatingLog(TransactionalLog):
     """A log whose ends can be moved."""
 
     def __init__(
@@ -162,17 +162,37 @@ class TruncatingLog(AppendLog):
 
     def _restore_producers(self, end_offset: int, now_ms: int) -> None:
         """Producers as they were at the new end. Mostly what is remembered of each of them says that."""
-        lost = self._producers.truncate(end_offset)
+        states = self._producers
+        if states.transactions.forgotten_offset >= end_offset:
+            self._producers = self._replayed_producers(now_ms)
+            return
+        lost = states.truncate(end_offset)
         if not lost:
             return
         snapshot_offset, older = self._last_snapshot(now_ms)
-        found = find_producers(self._segments, snapshot_offset, lost, self._limits.producers_max, now_ms)
+        wanted = set(lost)
+        found = find_producers(
+            self._segments,
+            snapshot_offset,
+            wanted,
+            states.transactions.open.keys(),
+            self._limits.producers_max,
+            now_ms,
+        )
         if found.searched_all:
-            found.producers += [older.producers[one] for one in lost if one in older.producers]
-        elif lost:
-            _log.info("producers forgotten by a truncation", log=self.directory, producers=len(lost))
-        for producer in found.producers:
-            self._producers.producers[producer.producer_id] = producer
+            found.producers += [older.producers[one] for one in wanted if one in older.producers]
+        elif wanted:
+            _log.info("producers forgotten by a truncation", log=self.directory, producers=len(wanted))
+        states.replace(lost, found.producers)
+
+    def _replayed_producers(self, now_ms: int) -> ProducerStates:
+        """The same from the last snapshot on, when markers were cut off of which nobody knows what they ended."""
+        snapshot_offset, states = self._last_snapshot(now_ms)
+        for segment in self._segments.items[self._segments.index_of(snapshot_offset) :]:
+            for _, header, data in segment.walk(segment.position_of(snapshot_offset, True)):
+                if header[9] >= 0:
+                    states.note(header, data, now_ms, self.high_watermark)
+        return states
 
     def _last_snapshot(self, now_ms: int) -> tuple[int, ProducerStates]:
         """The newest state that was saved, and its offset."""
@@ -183,10 +203,10 @@ class TruncatingLog(AppendLog):
                 offset = self._snapshots[-1]
                 content = self._fs.read(f"{self.directory}/{names.segment_name(offset, names.SNAPSHOT)}")
             else:
-                return 0, ProducerStates(0)
-            return offset, decode_snapshot(content, self._limits.producers_max, now_ms)
+                return 0, ProducerStates(self._limits.producers_max)
+            return offset, decode_snapshot(content, self._limits.producers_max, now_ms, offset)
         except (FileNotFoundError, SnapshotDamaged):
-            return 0, ProducerStates(0)
+            return 0, ProducerStates(self._limits.producers_max)
 
     def _go_on(self, end_offset: int) -> None:
         if self._segments.items:

@@ -1,0 +1,67 @@
+"""A log as transactions see it: which are open in it, how they end, and up to where what is read can be trusted."""
+
+from __future__ import annotations
+
+from culver.log.append_log import AppendLog, AppendResult
+from culver.log.batches import HEADER
+from culver.log.transactions import OpenTransaction
+from culver.protocol.control_records import EndMarker, encode_end_marker
+
+
+class TransactionalLog(AppendLog):
+    """Transactions in one partition."""
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Hot. Below it every transaction has ended, and its marker is below the high watermark."""
+        high_watermark = self._high_watermark
+        if high_watermark is None:
+            high_watermark = self._end_offset
+        transactions = self._producers.transactions
+        if transactions.settled:
+            return high_watermark
+        # What was deleted need not be waited for.
+        return max(transactions.stable_below(high_watermark), self.start_offset)
+
+    def open_transactions(self) -> list[OpenTransaction]:
+        """In the order in which they began."""
+        return self._producers.open_transactions()
+
+    def transaction_open(self, producer_id: int, epoch: int) -> bool:
+        """Hot. Whether the producer has a transaction open here, in this epoch."""
+        states = self._producers
+        return producer_id in states.transactions.open and states.producers[producer_id].epoch == epoch
+
+    def begin_verification(self, producer_id: int, epoch: int, sequence: int | None = None) -> object | None:
+        """A guard, for `append` to know that no marker has come since; None when the transaction is open already.
+
+        With a sequence, a batch that waits for an answer is not overtaken by one behind it that waits for the same.
+        """
+        if self.transaction_open(producer_id, epoch):
+            return None
+        states = self._producers
+        states.check_fenced(producer_id, epoch)
+        return states.transactions.guard(producer_id, epoch, sequence)
+
+    def append_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        committed: bool,
+        coordinator_epoch: int,
+        transaction_version: int,
+        leader_epoch: int,
+    ) -> AppendResult:
+        """End the producer's transaction, if it has one here; or raise KafkaError and do nothing.
+
+        One that is sent again is written again, as Kafka does: it ends nothing, and does no harm.
+        """
+        self._producers.check_marker(producer_id, producer_epoch, coordinator_epoch, transaction_version)
+        now_ms = self._clock.now_ms()
+        batch = encode_end_marker(
+            EndMarker(committed, coordinator_epoch),
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            timestamp_ms=now_ms,
+        )
+        return self._write(batch, HEADER.unpack_from(batch), leader_epoch, now_ms)
