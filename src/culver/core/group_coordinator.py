@@ -340,7 +340,7 @@ class GroupCoordinator:
                 error = ErrorCode.COORDINATOR_NOT_AVAILABLE
             out.append(Reply(token, txn_commit_error(request, error)))
         else:
-            shard.offsets.commit_in_transaction(request, token, out)
+            shard.offsets.commit_in_transaction(request, context.api_version, token, out)
         return out
 
     def handle_offset_fetch(

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 
 from culver.core.coordinator_effects import Effects, Gather
+from culver.core.group_offset_checks import check_fetch
 from culver.core.group_partition import GroupPartition
 from culver.core.group_records import ZERO_ID, CommittedOffset
 from culver.core.group_settings import Topics
@@ -115,8 +116,11 @@ def fetch_offsets(
     def fetch_one(
         position: int, group: OffsetFetchRequestGroup, partition: GroupPartition, _now_ms: float, out: Effects
     ) -> None:
+        error = check_fetch(partition, group.group_id, group.member_id, group.member_epoch)
         if partition.closed:
             answers[position] = _group_error(group.group_id, ErrorCode.NOT_COORDINATOR)
+        elif error is not ErrorCode.NONE:
+            answers[position] = _group_error(group.group_id, error)
         else:
             answers[position] = _fetch_group(partition, group, topics, api_version, request.require_stable)
         gather.close(out)

@@ -19,6 +19,7 @@ from culver.core.coordinator_effects import (
     append_error,
 )
 from culver.core.group import ClassicGroup, GroupState
+from culver.core.group_offset_checks import Committer, check_commit
 from culver.core.group_partition import GroupPartition, nothing_more
 from culver.core.group_rebalance import Rebalance
 from culver.core.group_records import (
@@ -78,26 +79,30 @@ class OffsetRequests:
         if not known:
             out.append(Reply(token, response))
             return
+        by_id = context.api_version >= 10
         group_id = request.group_id
-        group = self._partition.groups.get(group_id)
-        error = _check_commit(
-            group,
+        who = Committer(
             request.member_id,
             request.group_instance_id,
             request.generation_id_or_member_epoch,
-            unknown_group=(
-                ErrorCode.GROUP_ID_NOT_FOUND if context.api_version >= 9 else ErrorCode.ILLEGAL_GENERATION
-            ),
+            context.api_version,
+            False,
         )
+        targets = (
+            (topic.topic_id if by_id else self._topics.topic_id(name) or ZERO_ID, asked.partition_index)
+            for name, topic, _ in known
+            for asked in topic.partitions
+        )
+        error = check_commit(self._partition, group_id, who, targets)
         if error is not ErrorCode.NONE:
             out.append(Reply(token, _with_error(response, error)))
             return
+        group = self._partition.groups.get(group_id)
         if group is not None and (
             group.state is GroupState.STABLE or group.state is GroupState.PREPARING_REBALANCE
         ):
             self._rebalance.renew_session(group, group.members[request.member_id], now_ms)
 
-        by_id = context.api_version >= 10
         wall_ms = self._rebalance.wall_clock_ms()
         expire_ms = NO_TIMESTAMP
         max_metadata = self._settings.offset_metadata_max_bytes
@@ -177,21 +182,24 @@ class OffsetRequests:
 
     # --- TxnOffsetCommit ---
 
-    def commit_in_transaction(self, request: TxnOffsetCommitRequest, token: Token, out: Effects) -> None:
+    def commit_in_transaction(
+        self, request: TxnOffsetCommitRequest, api_version: int, token: Token, out: Effects
+    ) -> None:
         """Write offsets as part of the producer's transaction; they are pending until its marker is written."""
         response = txn_commit_error(request, ErrorCode.NONE)
         if request.producer_id < 0 or request.producer_epoch < 0:
             out.append(Reply(token, txn_commit_error(request, ErrorCode.INVALID_PRODUCER_ID_MAPPING)))
             return
         group_id = request.group_id
-        error = _check_commit(
-            self._partition.groups.get(group_id),
-            request.member_id,
-            request.group_instance_id,
-            request.generation_id,
-            unknown_group=ErrorCode.ILLEGAL_GENERATION,
-            transactional=True,
+        targets = (
+            (self._topics.topic_id(topic.name) or ZERO_ID, asked.partition_index)
+            for topic in request.topics
+            for asked in topic.partitions
         )
+        who = Committer(
+            request.member_id, request.group_instance_id, request.generation_id, api_version, True
+        )
+        error = check_commit(self._partition, group_id, who, targets)
         wall_ms = self._rebalance.wall_clock_ms()
         records: list[StateRecord] = []
         for topic, answer in zip(request.topics, response.topics, strict=True):
@@ -233,13 +241,18 @@ class OffsetRequests:
         self._partition.after_in_flight(lambda _now_ms, out: self._delete(request, token, out), now_ms, out)
 
     def _delete(self, request: OffsetDeleteRequest, token: Token, out: Effects) -> None:
-        group = self._partition.groups.get(request.group_id)
+        classic = self._partition.groups.get(request.group_id)
+        group = classic or self._partition.consumer_groups.get(request.group_id)
         error = ErrorCode.NONE
         if self._partition.closed:
             error = ErrorCode.NOT_COORDINATOR
         elif group is None:
             error = ErrorCode.GROUP_ID_NOT_FOUND
-        elif group.state is not GroupState.EMPTY and not group.uses_consumer_protocol:
+        elif (
+            classic is not None
+            and classic.state is not GroupState.EMPTY
+            and not classic.uses_consumer_protocol
+        ):
             error = ErrorCode.NON_EMPTY_GROUP
         if group is None or error is not ErrorCode.NONE:
             out.append(Reply(token, OffsetDeleteResponse(error_code=error, topics=[])))
@@ -334,35 +347,6 @@ class OffsetRequests:
         for start in range(0, len(records), _MAX_TOMBSTONES_PER_APPEND):
             # If it fails, the next check finds the same offsets again.
             self._partition.append(records[start : start + _MAX_TOMBSTONES_PER_APPEND], nothing_more, out)
-
-
-def _check_commit(
-    group: ClassicGroup | None,
-    member_id: str,
-    instance_id: str | None,
-    generation: int,
-    *,
-    unknown_group: ErrorCode,
-    transactional: bool = False,
-) -> ErrorCode:
-    """Whether offsets may be committed by whoever asks."""
-    if group is None:
-        # Without a generation: from a tool, or from a consumer that assigns its own partitions.
-        return ErrorCode.NONE if generation < 0 else unknown_group
-    if generation < 0 and group.state is GroupState.EMPTY:
-        return ErrorCode.NONE
-    if generation < 0 and not member_id and instance_id is None:
-        # Group management is in use: an outsider must not move its offsets. Old producers cannot say for whom
-        # they commit; transactional ids fence them.
-        return ErrorCode.NONE if transactional else ErrorCode.UNKNOWN_MEMBER_ID
-    error = group.check_member(member_id, instance_id)
-    if error is not ErrorCode.NONE:
-        return error
-    if generation != group.generation:
-        return ErrorCode.ILLEGAL_GENERATION
-    if group.state is GroupState.COMPLETING_REBALANCE and not transactional:
-        return ErrorCode.REBALANCE_IN_PROGRESS
-    return ErrorCode.NONE
 
 
 _Response = TypeVar("_Response", OffsetCommitResponse, TxnOffsetCommitResponse)

@@ -189,7 +189,7 @@ class GroupPartition:
         if group_id in self.consumer_groups:
             # Nobody was in the classic one, or all who were are in this one now.
             self.groups.pop(group_id, None)
-        elif group_id in self.offsets and group_id not in self.groups:
+        elif group_id not in self.groups and (group_id in self.offsets or self.pending.has_group(group_id)):
             self.groups[group_id] = ClassicGroup(group_id)
 
     def _keep_offset(self, change: OffsetChange) -> None:
