@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from log_batches import LogFixture
 
-from culver.broker import group_loading
+from culver.broker import coordinator_loading
 from culver.broker.groups import Groups
 from culver.config import BrokerConfig
 from culver.core.group_records import CommittedOffset, offset_record
@@ -95,6 +95,7 @@ class Partition:
     """As much of a partition as groups need."""
 
     def __init__(self, log: PartitionLog) -> None:
+        self.topic = GROUP_OFFSETS_TOPIC
         self.index = 0
         self.log = log
         self.replicated = True
@@ -208,7 +209,7 @@ def test_an_empty_log_has_nothing_to_wait_for(world: World) -> None:
 
 
 def test_a_long_log_is_read_in_small_steps(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_loading, "_STEP_BYTES", 1000)
+    monkeypatch.setattr(coordinator_loading, "_STEP_BYTES", 1000)
     for number in range(100):
         world.write("g", number, number)
     world.groups.became_leader(world.partition)
@@ -292,7 +293,7 @@ def test_with_too_few_replicas_it_is_asked_for_again(world: World) -> None:
 
 
 def test_a_load_that_is_overtaken_stops(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_loading, "_STEP_BYTES", 100)
+    monkeypatch.setattr(coordinator_loading, "_STEP_BYTES", 100)
     for number in range(10):
         world.write("g", number, number)
     world.groups.became_leader(world.partition)

@@ -48,6 +48,7 @@ class Connection(asyncio.BufferedProtocol):
         "_direct",
         "_end",
         "_held_bytes",
+        "_on_hold",
         "_out",
         "_pending",
         "_processing",
@@ -78,6 +79,7 @@ class Connection(asyncio.BufferedProtocol):
         self._write_paused = False
         self._yielding = False  # its turn was long: others come first, and then it goes on
         self._held_bytes = 0  # of responses in `_pending`
+        self._on_hold = False  # a handler asked that no more requests be taken up
         self._unsent_bytes = 0
         self._closed = False
         self._direct: DirectSender | None = None  # made for the first response that holds a range of a file
@@ -158,7 +160,21 @@ class Connection(asyncio.BufferedProtocol):
 
     def _must_wait(self) -> bool:
         """No more requests are taken up until the client has taken answers, or earlier ones are there."""
-        return self._write_paused or len(self._pending) >= _PENDING_MAX or self._held_bytes > _HELD_MAX_BYTES
+        return (
+            self._write_paused
+            or self._on_hold
+            or len(self._pending) >= _PENDING_MAX
+            or self._held_bytes > _HELD_MAX_BYTES
+        )
+
+    def hold(self) -> None:
+        """Take up no more requests until `go_on`: the one at hand must be finished before those behind it begin."""
+        self._on_hold = True
+
+    def go_on(self) -> None:
+        self._on_hold = False
+        if self._reading_paused and not self._closed:
+            self._server.continue_later(self)
 
     # -- requests in ------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from culver.broker.connection import Connection
 from culver.broker.exchange import Exchange
-from culver.broker.handlers import api_versions, groups
+from culver.broker.handlers import api_versions, groups, transactions
 from culver.errors import MalformedRequest
 from culver.protocol.apis import API_VERSIONS_KEY, APIS, PRIVATE_APIS, Api
 from culver.protocol.framing import frame_response, parse_request_header
@@ -80,5 +80,7 @@ def _handler_of(api: Api) -> Handler:
     name = api.request.__module__.rpartition(".")[2]  # a handler's module is named as its messages' is
     if name in groups.APIS:
         return groups.handler(name)
+    if name in transactions.APIS:
+        return transactions.handler(name)
     handler: Handler = importlib.import_module(f"culver.broker.handlers.{name}").handle
     return handler

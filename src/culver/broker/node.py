@@ -8,10 +8,11 @@ import socket
 import uuid
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from culver.broker.administration import Administration
 from culver.broker.controller import Controller
+from culver.broker.coordinator_runtime import CoordinatorRuntime
 from culver.broker.dispatch import Dispatcher
 from culver.broker.fetchers import Fetchers
 from culver.broker.group_commit import GroupCommit
@@ -19,17 +20,21 @@ from culver.broker.groups import Groups
 from culver.broker.housekeeping import Housekeeping
 from culver.broker.membership import BrokerRefused, Membership
 from culver.broker.partition import Partition, PartitionTable
+from culver.broker.peers import Peers
 from culver.broker.producer_ids import ProducerIds
 from culver.broker.replication import Replication
 from culver.broker.server import Server
 from culver.broker.suspects import Suspects
 from culver.broker.topic_settings import TopicSettings
+from culver.broker.transactions import Transactions
+from culver.broker.verification import Verification
 from culver.config import BrokerConfig, parse_address
 from culver.coordination.store import Conflict, Create, Event, MetadataStore
 from culver.core import entries
 from culver.core.fetch_session import FetchSessions
 from culver.core.image import ClusterImage
 from culver.core.image_builder import ImageBuilder, ImageChange
+from culver.core.names import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from culver.errors import ErrorCode
 from culver.log.identity import DataDirectoryOfAnother, DirectoryIdentity
 from culver.log.limits import LogLimits
@@ -84,7 +89,15 @@ class Node:
         self.suspects = Suspects(self)
         self.fetchers = Fetchers(self)
         self.replication = Replication(self)
+        self.peers = Peers(self)
         self.groups = Groups(self)
+        self.transactions = Transactions(self)
+        self.verification = Verification(self)
+        # By the internal topic in which each keeps its state.
+        self.coordinators: dict[str, CoordinatorRuntime[Any]] = {
+            GROUP_OFFSETS_TOPIC: self.groups,
+            TRANSACTION_STATE_TOPIC: self.transactions,
+        }
         self.dispatcher = Dispatcher(self)
         self.server = Server(config, self.dispatcher, scheduler, clock.monotonic_ms, self.after_requests)
         self.housekeeping = Housekeeping(self)
@@ -230,8 +243,8 @@ class Node:
         return socket_name(bound_host), bound_port
 
     async def _settled(self) -> None:
-        """Wait a moment until there is a controller, its first elections, if it is this broker, are over, and groups
-        are loaded.
+        """Wait a moment until there is a controller, its first elections, if it is this broker, are over, and what this
+        broker coordinates is loaded.
 
         A broker that says it is ready should be; but it must not wait for others that may never come.
         """
@@ -239,7 +252,7 @@ class Node:
         while (
             self.image.controller_id == -1
             or (self.image.controller_id == self.broker_id and not self.controller.idle)
-            or self.groups.loading
+            or any(coordinator.loading for coordinator in self.coordinators.values())
         ):
             if self.clock.monotonic_ms() > deadline_ms:
                 break
@@ -262,7 +275,9 @@ class Node:
         self.membership.stop()
         self.fetchers.close()
         self.replication.stop()
-        self.groups.stop()
+        for coordinator in self.coordinators.values():
+            coordinator.stop()
+        self.peers.close()
         if self._listener is not None:
             self._listener.close()
         self.server.close()

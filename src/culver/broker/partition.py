@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 from culver.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from culver.core.coordinator_effects import Marker
     from culver.core.leader_state import LeaderState
     from culver.filesystem import Buffer
     from culver.log.partition_log import AppendResult, PartitionLog
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 # How much may wait in the page cache before it is sent on its way to the disk. It bounds the time that a stop
 # takes, and keeps the kernel from writing back gigabytes at once while clients wait.
 WRITE_BACK_BYTES = 64 << 20
+MARKER_BYTES = 78  # a batch with nothing but the end of a transaction
 
 Acknowledged: TypeAlias = Callable[[ErrorCode], object]
 
@@ -99,9 +101,9 @@ class Partition:
     def leading(self) -> bool:
         return self.state is not None
 
-    def append(self, records: memoryview) -> AppendResult:
-        """Append what a producer sent. Hot: see PartitionLog.append."""
-        result = self.log.append(records, self.leader_epoch)
+    def append(self, records: memoryview, guard: object | None = None) -> AppendResult:
+        """Append what a producer sent. Hot: see PartitionLog.append, also for the guard."""
+        result = self.log.append(records, self.leader_epoch, guard)
         self.appended_bytes += len(records)
         return result
 
@@ -109,6 +111,19 @@ class Partition:
         """Append a batch that a coordinator of this broker made."""
         result = self.log.append_internal(batch, self.leader_epoch)
         self.appended_bytes += len(batch)
+        return result
+
+    def append_marker(self, marker: Marker) -> AppendResult:
+        """Append the end of a transaction."""
+        result = self.log.append_marker(
+            marker.producer_id,
+            marker.producer_epoch,
+            marker.committed,
+            marker.coordinator_epoch,
+            marker.transaction_version,
+            self.leader_epoch,
+        )
+        self.appended_bytes += MARKER_BYTES
         return result
 
     def must_wait(self, acks: int) -> bool:

@@ -14,7 +14,6 @@ from culver.broker.isr_changes import IsrChanges
 from culver.broker.partition import Acknowledged, Partition, PendingCommit
 from culver.core import elections
 from culver.core.leader_state import LeaderState
-from culver.core.names import GROUP_OFFSETS_TOPIC
 from culver.errors import ErrorCode
 from culver.logging import get_logger
 
@@ -173,7 +172,8 @@ class Replication:
     def _drop_topic(self, topic: TopicImage) -> None:
         for partition in self._node.partitions.of_topic(topic.name):
             self._drop(partition)
-        self._node.groups.topic_deleted(topic.name)
+        for coordinator in self._node.coordinators.values():
+            coordinator.topic_deleted(topic.name)
 
     def _drop(self, partition: Partition) -> None:
         node = self._node
@@ -197,8 +197,9 @@ class Replication:
         partition.leader_epoch = image.leader_epoch
         self._begin_state(partition, image, partition.log.high_watermark)
         _log.info("leads", topic=partition.topic, partition=partition.index, epoch=image.leader_epoch)
-        if partition.topic == GROUP_OFFSETS_TOPIC:
-            self._node.groups.became_leader(partition)
+        coordinator = self._node.coordinators.get(partition.topic)
+        if coordinator is not None:
+            coordinator.became_leader(partition)
 
     def _begin_state(self, partition: Partition, image: PartitionImage, high_watermark: int) -> None:
         log = partition.log
@@ -249,8 +250,9 @@ class Replication:
             done = commit.settle()
             if done is not None:
                 done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        if partition.topic == GROUP_OFFSETS_TOPIC:
-            self._node.groups.resigned(partition.index)
+        coordinator = self._node.coordinators.get(partition.topic)
+        if coordinator is not None:
+            coordinator.resigned(partition.index)
         self._node.partitions.changed(partition)
         self._node.partitions.appended(partition)
 

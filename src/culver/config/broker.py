@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Self
 
 from culver.config.address import address_fault, advertised_fault
+from culver.config.coordinators import CoordinatorSettings
 from culver.config.setting import (
     DAY_MS,
     GIB,
@@ -15,12 +16,10 @@ from culver.config.setting import (
     MIB,
     MINUTE_MS,
     Section,
-    Settings,
     boolean,
     double,
     integer,
     long,
-    short,
     string,
     strings,
 )
@@ -37,7 +36,7 @@ def _nonempty(text: str) -> str | None:
     return None if text else "it must not be empty"
 
 
-class BrokerConfig(Settings):
+class BrokerConfig(CoordinatorSettings):
     """What a broker was told, and Kafka's defaults for the rest.
 
     `static` holds the texts given at the start (file, environment, command line), `dynamic_default` and
@@ -400,67 +399,6 @@ class BrokerConfig(Settings):
         maximum=22,
         dynamic=True,
         doc="For topics that do not set `compression.zstd.level`.",
-    )
-
-    _groups = Section("Groups and committed offsets")
-
-    group_min_session_timeout_ms: int = integer(
-        default=6_000, minimum=0, doc="The shortest session timeout a member may ask for."
-    )
-    group_max_session_timeout_ms: int = integer(
-        default=1_800_000, minimum=0, doc="The longest session timeout a member may ask for."
-    )
-    group_initial_rebalance_delay_ms: int = integer(
-        default=3_000,
-        minimum=0,
-        doc="How long an empty group waits for more members after the first, to spare them a rebalance each.",
-    )
-    group_max_size: int = integer(default=INT_MAX, minimum=1, doc="Members that a group may have.")
-    offset_metadata_max_bytes: int = integer(
-        default=4096, minimum=0, doc="The longest text a client may store with a committed offset."
-    )
-    offsets_retention_minutes: int = integer(
-        default=10_080,
-        minimum=1,
-        doc="How long committed offsets outlive the last member of their group, or the last commit of a "
-        "consumer without one.",
-    )
-    offsets_retention_check_interval_ms: int = long(
-        default=600_000, minimum=1, doc="How often to look for committed offsets that have expired."
-    )
-    offsets_topic_num_partitions: int = integer(
-        default=50,
-        minimum=1,
-        doc="Partitions of the internal topic `__consumer_offsets`. Fixed once the topic is there.",
-    )
-    offsets_topic_replication_factor: int = short(
-        default=3,
-        minimum=1,
-        doc="Replicas of the internal topic `__consumer_offsets`; as many as there are brokers, if fewer.",
-    )
-    offsets_topic_segment_bytes: int = integer(
-        default=100 * MIB,
-        minimum=1,
-        doc="Segment size of the internal topic `__consumer_offsets`. Small, so that it starts quickly.",
-    )
-
-    _producers = Section("Producers")
-
-    producer_id_expiration_ms: int = integer(
-        default=DAY_MS,
-        minimum=1,
-        doc="How long a partition remembers an idempotent producer that has stopped writing.",
-    )
-    producer_id_expiration_check_interval_ms: int = integer(
-        default=600_000, minimum=1, doc="How often to look for producers to forget."
-    )
-    transactional_id_expiration_ms: int = integer(
-        default=7 * DAY_MS,
-        minimum=1,
-        doc="How long an unused transactional id is remembered. Counts for transactions only.",
-    )
-    transaction_max_timeout_ms: int = integer(
-        default=900_000, minimum=1, doc="The longest transaction timeout. Counts for transactions only."
     )
 
     @property

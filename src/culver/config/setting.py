@@ -282,6 +282,10 @@ class SettingsMeta(type):
         }
         if bases:
             namespace["__slots__"] = (*defaults, *extras)
+            # What is inherited comes last, in a class that adds to others.
+            for base in bases:
+                settings |= getattr(base, "settings", {})
+                extras |= getattr(base, "_defaults", {})
             namespace["settings"] = settings
             namespace["_defaults"] = defaults | extras
         return super().__new__(mcs, class_name, bases, namespace)

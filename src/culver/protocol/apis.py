@@ -78,6 +78,11 @@ APIS: dict[int, Api] = {
         Api(21, "DeleteRecords", 0, 2),
         Api(22, "InitProducerId", 0, 5),
         Api(23, "OffsetForLeaderEpoch", 2, 4),
+        Api(24, "AddPartitionsToTxn", 0, 5),
+        Api(25, "AddOffsetsToTxn", 0, 4),
+        Api(26, "EndTxn", 0, 5),
+        Api(27, "WriteTxnMarkers", 1, 2),
+        Api(28, "TxnOffsetCommit", 0, 5),
         Api(32, "DescribeConfigs", 1, 4),
         Api(33, "AlterConfigs", 0, 2),
         Api(35, "DescribeLogDirs", 1, 5),
@@ -91,6 +96,8 @@ APIS: dict[int, Api] = {
         Api(60, "DescribeCluster", 0, 2),
         Api(61, "DescribeProducers", 0, 0),
         Api(64, "UnregisterBroker", 0, 0),
+        Api(65, "DescribeTransactions", 0, 0),
+        Api(66, "ListTransactions", 0, 2),
         Api(75, "DescribeTopicPartitions", 0, 0),
     )
 }

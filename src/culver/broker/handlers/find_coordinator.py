@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from culver.core.names import GROUP_OFFSETS_TOPIC
+from culver.core.names import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from culver.errors import ErrorCode, KafkaError
 from culver.protocol.messages.find_coordinator import (
     Coordinator,
@@ -16,51 +16,49 @@ from culver.protocol.messages.find_coordinator import (
 )
 
 if TYPE_CHECKING:
+    from culver.broker.coordinator_runtime import CoordinatorRuntime
     from culver.broker.exchange import Exchange
     from culver.broker.node import Node
 
 GROUP = 0
 TRANSACTION = 1
+_TOPICS = {GROUP: GROUP_OFFSETS_TOPIC, TRANSACTION: TRANSACTION_STATE_TOPIC}
 
 
 def handle(node: Node, exchange: Exchange, request: FindCoordinatorRequest) -> FindCoordinatorResponse | None:
-    """Name the leader of each group's partition; the internal topic is made when the first group asks."""
-    if request.key_type != GROUP:
-        return _response(node, exchange, request, _refusal(request.key_type))
-    if GROUP_OFFSETS_TOPIC in node.image.topics:
-        return _response(node, exchange, request, None)
+    """Name the leader of each key's partition; the internal topic is made when somebody first asks."""
+    topic = _TOPICS.get(request.key_type)
+    if topic is None:
+        refusal = KafkaError(ErrorCode.INVALID_REQUEST, f"unknown kind of coordinator {request.key_type}")
+        return _response(exchange, request, None, refusal)
+    runtime = node.coordinators[topic]
+    if topic in node.image.topics:
+        return _response(exchange, request, runtime, None)
 
     def made(error: KafkaError | None) -> None:
         if error is not None and error.code is ErrorCode.TOPIC_ALREADY_EXISTS:
             error = None
         if error is not None:
             error = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message)
-        exchange.reply(_response(node, exchange, request, error, fresh=True))
+        exchange.reply(_response(exchange, request, runtime, error, only=node.broker_id))
 
-    node.groups.ensure_topic(made)
+    runtime.ensure_topic(made)
     return None
 
 
-def _refusal(key_type: int) -> KafkaError:
-    if key_type == TRANSACTION:
-        # An error that clients do not retry: waiting would not help.
-        return KafkaError(ErrorCode.UNSUPPORTED_VERSION, "transactions are not served by this broker")
-    return KafkaError(ErrorCode.INVALID_REQUEST, f"unknown kind of coordinator {key_type}")
-
-
 def _response(
-    node: Node,
     exchange: Exchange,
     request: FindCoordinatorRequest,
+    runtime: CoordinatorRuntime[Any] | None,
     error: KafkaError | None,
     *,
-    fresh: bool = False,
+    only: int | None = None,
 ) -> FindCoordinatorResponse:
     if exchange.version >= 4:
         return FindCoordinatorResponse(
-            coordinators=[_find(node, key, error, "", fresh) for key in request.coordinator_keys]
+            coordinators=[_find(runtime, key, error, "", only) for key in request.coordinator_keys]
         )
-    found = _find(node, request.key, error, "NONE", fresh)
+    found = _find(runtime, request.key, error, "NONE", only)
     return FindCoordinatorResponse(
         error_code=found.error_code,
         error_message=found.error_message,
@@ -70,13 +68,19 @@ def _response(
     )
 
 
-def _find(node: Node, key: str, error: KafkaError | None, all_is_well: str, fresh: bool) -> Coordinator:
+def _find(
+    runtime: CoordinatorRuntime[Any] | None,
+    key: str,
+    error: KafkaError | None,
+    all_is_well: str,
+    only: int | None,
+) -> Coordinator:
     """`all_is_well` is Kafka's text for no error, which depends on the version.
 
-    A topic that is `fresh` has not been heard of by the other brokers: their groups' clients shall ask again.
+    A topic that was made just now has not been heard of by the other brokers: `only` this one can be named.
     """
-    broker = node.groups.coordinator_of(key) if error is None else None
-    if broker is None or (fresh and broker.id != node.broker_id):
+    broker = None if runtime is None or error is not None else runtime.coordinator_of(key)
+    if broker is None or (only is not None and broker.id != only):
         error = error or KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         return Coordinator(
             key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=error.message

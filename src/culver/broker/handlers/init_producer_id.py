@@ -1,4 +1,5 @@
-"""InitProducerId: a producer id for idempotence. Serves versions 0 to 5.
+"""InitProducerId: a producer id for idempotence, or for the transactions of one transactional id. Serves
+versions 0 to 5.
 
 2: flexible. 3: a producer that had an id gives it, to keep its identity. 4: PRODUCER_FENCED. 5: transactions V2.
 """
@@ -20,12 +21,10 @@ NO_PRODUCER_EPOCH = -1
 
 def handle(node: Node, exchange: Exchange, request: InitProducerIdRequest) -> InitProducerIdResponse | None:
     if request.transactional_id is not None:
-        code = (
-            ErrorCode.INVALID_REQUEST
-            if request.transactional_id == ""
-            else ErrorCode.COORDINATOR_NOT_AVAILABLE
+        response: InitProducerIdResponse | None = node.transactions.handle(
+            exchange, "handle_init_producer_id", request
         )
-        return InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)
+        return response
 
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
         # An id goes with its epoch.

@@ -14,7 +14,6 @@ from culver.broker.administration import PARTITIONS_MAX, NewTopic, Outcome, each
 from culver.broker.handlers.create_topics import default_factor
 from culver.core import authorized_operations
 from culver.core.image import NO_LEADER, BrokerInfo, PartitionImage, TopicImage
-from culver.core.names import GROUP_OFFSETS_TOPIC
 from culver.errors import ErrorCode, KafkaError
 from culver.protocol.messages.metadata import (
     MetadataRequest,
@@ -119,8 +118,9 @@ def handle(node: Node, exchange: Exchange, request: MetadataRequest) -> Metadata
 
 
 def _make(node: Node, name: str, done: Outcome) -> None:
-    if name == GROUP_OFFSETS_TOPIC:
-        node.groups.ensure_topic(done)
+    coordinator = node.coordinators.get(name)
+    if coordinator is not None:
+        coordinator.ensure_topic(done)
     else:
         try:
             replicas = node.administration.place(node.config.num_partitions, default_factor(node))

@@ -1,7 +1,8 @@
 """Produce: append record batches. Serves versions 3 to 13.
 
 7: zstd is allowed. 8: error texts per batch. 9: flexible. 10: the leader's address in errors.
-12: implicit add to a transaction. 13: topics by id.
+11: TRANSACTION_ABORTABLE.
+12: partitions become part of the transaction by being written to. 13: topics by id.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from culver.broker import transactional_produce
 from culver.broker.exchange import NO_RESPONSE, NoResponse
 from culver.broker.partition import WRITE_BACK_BYTES
 from culver.broker.refused_batches import RefusedBatches
+from culver.broker.transactional_produce import Unverified
 from culver.core.names import INTERNAL_TOPICS
 from culver.errors import ErrorCode, KafkaError
 from culver.log.validation import RecordsRefused
@@ -49,6 +52,7 @@ _WHY_NOT_ACKNOWLEDGED = {
     ErrorCode.REQUEST_TIMED_OUT: "the in-sync replicas did not take the records in time",
     ErrorCode.NOT_LEADER_OR_FOLLOWER: "another broker leads the partition now",
 }
+_NOT_VERIFIED = "the partition could not be confirmed as a part of the producer's transaction"
 _FOLLOWS_A_REFUSED = "a batch of this producer that comes before was refused; send that one first"
 _ADMIN_CLIENT_ID = "__admin_client"  # the one client that may write to internal topics, as in Kafka
 
@@ -59,11 +63,46 @@ def handle(node: Node, exchange: Exchange, request: ProduceRequest) -> ProduceRe
     if acks not in (-1, 0, 1):
         return _all_failed(request, ErrorCode.INVALID_REQUIRED_ACKS, "acks must be -1 (all), 0 or 1")
     if request.transactional_id is not None:
-        return _all_failed(
-            request,
-            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-            "transactions are not served by this broker; produce without transactional.id",
-        )
+        unverified = transactional_produce.unverified(node, request, exchange.version)
+        if unverified is not None:
+            return _verify_first(node, exchange, request, unverified)
+    return _append_all(node, exchange, request, None)
+
+
+def _verify_first(
+    node: Node, exchange: Exchange, request: ProduceRequest, unverified: Unverified
+) -> ProduceResponse | NoResponse | None:
+    """Go on when the transaction's coordinator has said that the records may begin its transaction here."""
+    if unverified.error is not ErrorCode.NONE:
+        return _all_failed(request, unverified.error, unverified.why)
+    connection = exchange.connection
+    inside = True
+    outcome: ProduceResponse | NoResponse | None = None
+    kept: ProduceRequest | None = None
+
+    def verified() -> None:
+        nonlocal outcome
+        outcome = _append_all(node, exchange, request if inside else kept or request, unverified)
+        if inside:
+            return
+        connection.go_on()
+        if outcome is not None:
+            exchange.reply(outcome)
+        node.after_requests()
+
+    unverified.verify(node, verified)
+    inside = False
+    if unverified.verdicts is None:
+        # What came behind it on the connection waits its turn; and the receive buffer is needed for others.
+        kept = transactional_produce.copied(request)
+        connection.hold()
+    return outcome
+
+
+def _append_all(
+    node: Node, exchange: Exchange, request: ProduceRequest, verified: Unverified | None
+) -> ProduceResponse | NoResponse | None:
+    acks = request.acks
     if not node.lease_holds:
         # Another may lead by now. Nothing is acknowledged that it might not have.
         for topic in request.topic_data:
@@ -100,7 +139,14 @@ def handle(node: Node, exchange: Exchange, request: ProduceRequest) -> ProduceRe
             ):
                 answers.append(_failed(data.index, ErrorCode.NOT_LEADER_OR_FOLLOWER, _FOLLOWS_A_REFUSED))
                 continue
-            answer, end_offset = _append(node, partition, data, acks, exchange.version)
+            guard = None
+            if verified is not None:
+                code, guard = verified.verdict(name, data.index)
+                if code is not ErrorCode.NONE:
+                    answers.append(_failed(data.index, code, _NOT_VERIFIED))
+                    _note_refusal(node, exchange, topic, data, code)
+                    continue
+            answer, end_offset = _append(node, partition, data, request, exchange.version, guard)
             answers.append(answer)
             if answer.error_code:
                 _note_refusal(node, exchange, topic, data, answer.error_code)
@@ -120,11 +166,16 @@ def handle(node: Node, exchange: Exchange, request: ProduceRequest) -> ProduceRe
 
 
 def _append(
-    node: Node, partition: Partition, data: PartitionProduceData, acks: int, version: int
+    node: Node,
+    partition: Partition,
+    data: PartitionProduceData,
+    request: ProduceRequest,
+    version: int,
+    guard: object | None,
 ) -> tuple[PartitionProduceResponse, int]:
     """Append one partition's batch; what to say of it once it is as safe as was asked for, and where it ends."""
     records = data.records
-    if acks == -1:
+    if request.acks == -1:
         state = partition.state
         assert state is not None
         if len(state.isr) < partition.log.config.min_insync_replicas:
@@ -133,11 +184,11 @@ def _append(
     if records is None:
         return _failed(data.index, ErrorCode.INVALID_RECORD, "no records were sent"), 0
     if len(records) > ATTRIBUTES_POSITION and records[ATTRIBUTES_POSITION] & _UNUSUAL:
-        code = _unusual_error(records, version)
+        code = _unusual_error(records, request, version)
         if code is not ErrorCode.NONE:
             return _failed(data.index, code), 0
     try:
-        result = partition.append(records)
+        result = partition.append(records, guard)
     except KafkaError as error:
         if partition.log.failed is not None:
             node.replication.log_failed(partition)
@@ -246,12 +297,12 @@ def _close_on_error(exchange: Exchange, responses: list[TopicProduceResponse]) -
     return NO_RESPONSE
 
 
-def _unusual_error(records: memoryview, version: int) -> ErrorCode:
+def _unusual_error(records: memoryview, request: ProduceRequest, version: int) -> ErrorCode:
     """What the request's version or the lack of a transactional id forbids."""
     if records[MAGIC_POSITION] != MAGIC:
         return ErrorCode.NONE  # those bits mean something else in older formats, which the log refuses
     attributes = records[ATTRIBUTES_POSITION]
-    if attributes & TRANSACTIONAL_BIT:
+    if attributes & TRANSACTIONAL_BIT and request.transactional_id is None:
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     if version < _ZSTD_SINCE_VERSION and attributes & CODEC_MASK == Codec.ZSTD:
         return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE

@@ -1,4 +1,4 @@
-"""Groups are read back from the log in small steps, so that other clients are served meanwhile.
+"""What a coordinator holds is read back from the log in small steps, so that other clients are served meanwhile.
 
 A broker that has become the leader of a partition of the internal topic replays all that its log held at that
 moment, and waits until all of that is committed: a record that only this replica has may yet be lost, and nobody
@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, cast
 from culver.errors import ErrorCode, KafkaError, MalformedRequest
 from culver.log.partition_log import ColdRead
 from culver.logging import get_logger
+from culver.protocol.control_records import decode_end_marker
 from culver.protocol.records import BatchHeader, decode_records, iterate_headers, verify_crc
 
 if TYPE_CHECKING:
     from culver.broker.node import Node
     from culver.broker.partition import Partition
 
-_log = get_logger("culver.groups")
+_log = get_logger("culver.coordinators")
 
 # What is replayed in one go: some hundred records, a millisecond or two.
 _STEP_BYTES = 64 << 10
@@ -44,21 +45,24 @@ class Load:
         self.deleted_topics: list[str] = []
 
 
-class GroupLoader:
+class CoordinatorLoader:
     """Reads partitions of the internal topic one after another, a step per turn of the event loop.
 
-    `replay(partition, key, value)` gets every record; `loaded(load)` is called once all of them are committed. A
-    load that was stopped says no more.
+    `replay(partition, key, value, producer_id)` gets every record, with the id of the producer if it is part of a
+    transaction, -1 otherwise; `replay_marker(partition, producer_id, committed)` the ends of transactions, in their
+    order; `loaded(load)` is called once all of them are committed. A load that was stopped says no more.
     """
 
     def __init__(
         self,
         node: Node,
-        replay: Callable[[int, bytes, bytes | None], None],
+        replay: Callable[[int, bytes, bytes | None, int], None],
+        replay_marker: Callable[[int, int, bool], None],
         loaded: Callable[[Load], object],
     ) -> None:
         self._node = node
         self._replay = replay
+        self._replay_marker = replay_marker
         self._loaded = loaded
         self._loads: dict[int, Load] = {}
         self._ready: deque[Load] = deque()
@@ -151,17 +155,28 @@ class GroupLoader:
                 raise KafkaError(
                     ErrorCode.CORRUPT_MESSAGE, f"the batch at offset {header.base_offset} is damaged"
                 )
-            if not header.is_control:
+            if header.is_control:
+                marker = decode_end_marker(memoryview(data)[position : position + header.size_bytes])
+                if marker is not None and header.base_offset >= offset:
+                    self._replay_marker(number, header.producer_id, marker.committed)
+            else:
+                producer_id = header.producer_id if header.is_transactional else -1
                 for record in decode_records(data, max_bytes, position):
                     if record.offset >= offset and record.key is not None:
-                        try:
-                            self._replay(number, record.key, record.value)
-                        except MalformedRequest as error:
-                            _log.error(
-                                "skipped an unreadable group record", partition=number, error=str(error)
-                            )
+                        self._replay_one(load, record.key, record.value, producer_id)
             following = header.last_offset + 1
         return following
+
+    def _replay_one(self, load: Load, key: bytes, value: bytes | None, producer_id: int) -> None:
+        try:
+            self._replay(load.partition.index, key, value, producer_id)
+        except MalformedRequest as error:
+            _log.error(
+                "skipped an unreadable record",
+                topic=load.partition.topic,
+                partition=load.partition.index,
+                error=str(error),
+            )
 
     # -- the end ----------------------------------------------------------------------------------------
 
@@ -195,7 +210,12 @@ class GroupLoader:
             return  # in the second case it is about to be stopped
         if not load.reported:
             load.reported = True
-            _log.error("cannot load groups", partition=load.partition.index, error=str(error))
+            _log.error(
+                "cannot read back what a coordinator holds",
+                topic=load.partition.topic,
+                partition=load.partition.index,
+                error=str(error),
+            )
         if code is ErrorCode.CORRUPT_MESSAGE:
             self._node.replication.log_failed(load.partition)
         self._node.scheduler.call_later(_READ_AGAIN_MS, lambda: self._go_on(load))
