@@ -211,7 +211,7 @@ def _abort_by_id(transactions: TransactionWire, name: str, yes: bool) -> dict[st
     if found.state != "Ongoing":
         raise Failure(
             f"{name} has no open transaction: it is in state {_SAID.get(found.state, found.state)}",
-            "a transaction in state prepare-commit or prepare-abort is about to end by itself",
+            "it is about to end by itself" if found.state.startswith("Prepare") else "",
         )
     confirm(f"Abort the transaction of {name} and fence its producer {found.producer_id}?", yes)
     producer_id, epoch = transactions.fence(name, found.timeout_ms)
