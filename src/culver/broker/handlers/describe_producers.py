@@ -1,4 +1,4 @@
-"""DescribeProducers: the idempotent producers that a partition remembers. Serves version 0."""
+"""DescribeProducers: the producers that a partition remembers, and their transactions in it. Serves version 0."""
 
 from __future__ import annotations
 
@@ -39,6 +39,8 @@ def _describe(node: Node, topic: str, index: int) -> PartitionResponse:
         return PartitionResponse(
             partition_index=index, error_code=code, error_message=code.text, active_producers=[]
         )
+    log = partition.log
+    open_since = {one.producer_id: one.first_offset for one in log.open_transactions()}
     return PartitionResponse(
         partition_index=index,
         active_producers=[
@@ -47,9 +49,9 @@ def _describe(node: Node, topic: str, index: int) -> PartitionResponse:
                 producer_epoch=producer.epoch,
                 last_sequence=producer.last_sequence,
                 last_timestamp=producer.last_timestamp_ms,
-                coordinator_epoch=-1,
-                current_txn_start_offset=-1,
+                coordinator_epoch=producer.coordinator_epoch,
+                current_txn_start_offset=open_since.get(producer.producer_id, -1),
             )
-            for producer in partition.log.producers()
+            for producer in log.producers()
         ],
     )

@@ -1,7 +1,8 @@
 """ListOffsets: offsets by position or by time. Serves versions 1 to 11.
 
-2: isolation level. 4: leader epochs. 7: the record with the largest timestamp. 8: earliest local.
-9: latest tiered. 10: a time limit. 11: earliest pending upload.
+2: isolation level; who wants only ended transactions hears of nothing beyond them. 4: leader epochs.
+7: the record with the largest timestamp. 8: earliest local. 9: latest tiered. 10: a time limit.
+11: earliest pending upload.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from culver.broker.node import Node
     from culver.broker.partition import Partition
 
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 LATEST = -1
 EARLIEST = -2
 MAX_TIMESTAMP = -3
@@ -44,6 +46,8 @@ def handle(node: Node, exchange: Exchange, request: ListOffsetsRequest) -> ListO
     times_asked = Counter(
         (topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions
     )
+    valid = request.isolation_level in (READ_UNCOMMITTED, READ_COMMITTED)
+    committed_only = request.isolation_level == READ_COMMITTED
     topics = []
     for topic in request.topics:
         answers = []
@@ -52,7 +56,7 @@ def handle(node: Node, exchange: Exchange, request: ListOffsetsRequest) -> ListO
                 partition_index=asked.partition_index, timestamp=-1, offset=-1
             )
             answers.append(answer)
-            if times_asked[topic.name, asked.partition_index] > 1 or request.isolation_level not in (0, 1):
+            if times_asked[topic.name, asked.partition_index] > 1 or not valid:
                 answer.error_code = ErrorCode.INVALID_REQUEST
                 continue
             partition = node.partitions.get(topic.name, asked.partition_index)
@@ -65,8 +69,9 @@ def handle(node: Node, exchange: Exchange, request: ListOffsetsRequest) -> ListO
                 answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
             if answer.error_code:
                 continue
-            if not _by_position(partition, asked.timestamp, exchange.version, answer):
-                _by_time(partition, asked.timestamp, answer)
+            end_offset = partition.log.last_stable_offset if committed_only else partition.log.high_watermark
+            if not _by_position(partition, asked.timestamp, end_offset, exchange.version, answer):
+                _by_time(partition, asked.timestamp, end_offset, answer)
             if answer.offset < 0 and not answer.error_code and asked.timestamp not in _NEVER_THERE:
                 answer.error_code = _not_known_yet(partition, exchange.version)
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
@@ -74,7 +79,7 @@ def handle(node: Node, exchange: Exchange, request: ListOffsetsRequest) -> ListO
 
 
 def _by_position(
-    partition: Partition, timestamp: int, version: int, answer: ListOffsetsPartitionResponse
+    partition: Partition, timestamp: int, end_offset: int, version: int, answer: ListOffsetsPartitionResponse
 ) -> bool:
     log = partition.log
     if timestamp < 0 and version < _SINCE_VERSION.get(timestamp, 1 << 15):
@@ -85,7 +90,7 @@ def _by_position(
     elif timestamp == LATEST:
         answer.error_code = _not_known_yet(partition, version)
         if not answer.error_code:
-            answer.offset, answer.leader_epoch = log.high_watermark, partition.leader_epoch
+            answer.offset, answer.leader_epoch = end_offset, partition.leader_epoch
     elif timestamp in _NEVER_THERE:
         pass  # nothing is ever tiered: no offset
     else:
@@ -101,7 +106,9 @@ def _not_known_yet(partition: Partition, version: int) -> ErrorCode:
     return ErrorCode.OFFSET_NOT_AVAILABLE if version >= 5 else ErrorCode.LEADER_NOT_AVAILABLE
 
 
-def _by_time(partition: Partition, timestamp: int, answer: ListOffsetsPartitionResponse) -> None:
+def _by_time(
+    partition: Partition, timestamp: int, end_offset: int, answer: ListOffsetsPartitionResponse
+) -> None:
     log = partition.log
     try:
         found = (
@@ -113,5 +120,5 @@ def _by_time(partition: Partition, timestamp: int, answer: ListOffsetsPartitionR
     except OSError:
         answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
         return
-    if found is not None and found[0] < log.high_watermark:
+    if found is not None and found[0] < end_offset:
         answer.offset, answer.timestamp, answer.leader_epoch = found
