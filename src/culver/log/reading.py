@@ -21,6 +21,8 @@ class ReadResult(NamedTuple):
     at_end: bool
     # What would have belonged to it, but is not in memory.
     rest: ColdRead | None = None
+    # All that was read whole lies below this offset. A read that was cut off may end a little earlier.
+    below_offset: int = 0
 
 
 class ColdRead:
@@ -82,18 +84,23 @@ def read_batches(
         if ranges and size >= _RANGE_BYTES_MIN:
             found = _range(file, position, size)
             if found is not None:
-                at_end = position + size == limit and up_to_offset <= segment_end
+                if position + size < limit:
+                    return ReadResult(
+                        [found], size, False, None, _bound(segment, segment_end, position + size)
+                    )
+                at_end = up_to_offset <= segment_end
                 if at_end:
                     segment.remember(up_to_offset, limit)
-                return ReadResult([found], size, at_end)
+                return ReadResult([found], size, at_end, None, min(up_to_offset, segment_end))
         data = file.pread(size, position) if wait else file.pread_cached(size, position)
         if data is None:
             return ColdRead(fs, segment.path, position, size)
         got = len(data)
         if got == size and position + size == limit:
             # The next fetch begins where this one ends.
-            segment.remember(up_to_offset if up_to_offset < segment_end else segment_end, limit)
-            return ReadResult([data], size, up_to_offset <= segment_end)
+            below_offset = up_to_offset if up_to_offset < segment_end else segment_end
+            segment.remember(below_offset, limit)
+            return ReadResult([data], size, up_to_offset <= segment_end, None, below_offset)
         if got < STEP_BYTES:
             return ColdRead(fs, segment.path, position, size)
         first_size: int = STEP.unpack_from(data)[1] + LENGTH_OVERHEAD_BYTES
@@ -109,7 +116,7 @@ def read_batches(
         segment.remember_end(data, position)
         got = len(data)
         rest = None if got == size else ColdRead(fs, segment.path, position, size)
-        return ReadResult([data], got, False, rest)
+        return ReadResult([data], got, False, rest, _bound(segment, segment_end, position + got))
     except NotCached as cold:
         return ColdRead(fs, cold.path, cold.position, cold.size_bytes)
 
@@ -122,6 +129,15 @@ def _range(file: File, position: int, size: int) -> FileRange | None:
     if STEP.unpack_from(head)[1] + LENGTH_OVERHEAD_BYTES > size:
         return None
     return file.range_cached(size, position)
+
+
+def _bound(segment: Segment, segment_end: int, position: int) -> int:
+    """An offset that nothing before a position in the segment's file has reached, as near as the index knows."""
+    index = segment.offset_index
+    if index is None:
+        return segment_end
+    entry = index.before_position(position - 1)
+    return segment.base_offset + index.offsets[entry] + 1 if entry < len(index) else segment_end
 
 
 def _find_in_closed(
