@@ -171,16 +171,25 @@ def test_a_guard_is_good_for_one_transaction() -> None:
     refusal(ErrorCode.INVALID_TXN_STATE, log.append, sequenced(5, 1, is_transactional=True), 0, guard)
 
 
-def test_a_later_epoch_takes_the_guard_of_an_earlier_one_away() -> None:
+def test_questions_about_several_epochs_do_not_hinder_each_other() -> None:
     log = LogFixture().log
-    old = log.begin_verification(5, 0)
-    new = log.begin_verification(5, 1)
-    assert new is not old
-    refusal(ErrorCode.INVALID_TXN_STATE, log.append, sequenced(5, 0, is_transactional=True), 0, old)
+    claimed = log.begin_verification(5, 9)
+    guard = log.begin_verification(5, 1)
+    older = log.begin_verification(5, 0)
+    assert len({id(claimed), id(guard), id(older)}) == 3
+    log.append(sequenced(5, 0, epoch=1, is_transactional=True), 0, guard)
+    # One of them was right, and the others can be asked again.
+    refusal(ErrorCode.INVALID_TXN_STATE, log.append, sequenced(5, 0, 1, 9, is_transactional=True), 0, claimed)
+    refusal(ErrorCode.INVALID_PRODUCER_EPOCH, log.append, sequenced(5, 0, is_transactional=True), 0, older)
     refusal(ErrorCode.INVALID_PRODUCER_EPOCH, log.begin_verification, 5, 0)
-    log.append(sequenced(5, 0, epoch=1, is_transactional=True), 0, new)
-    refusal(ErrorCode.INVALID_PRODUCER_EPOCH, log.begin_verification, 5, 0)
-    refusal(ErrorCode.INVALID_PRODUCER_EPOCH, log.append, sequenced(5, 0, is_transactional=True), 0, old)
+
+
+def test_a_marker_that_raises_the_epoch_leaves_the_guard_of_what_comes_next() -> None:
+    log = LogFixture().log
+    put(log, 5, 0)
+    guard = log.begin_verification(5, 1)
+    end(log, 5, epoch=1, version=2)
+    assert log.append(sequenced(5, 0, epoch=1, is_transactional=True), 0, guard).base_offset == 2
 
 
 def test_batches_that_wait_for_one_answer_do_not_overtake_each_other() -> None:

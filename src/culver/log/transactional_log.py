@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from culver.log.aborted_search import collect_aborted
 from culver.log.append_log import AppendLog, AppendResult
 from culver.log.batches import HEADER
 from culver.log.transactions import OpenTransaction
@@ -22,6 +23,19 @@ class TransactionalLog(AppendLog):
             return high_watermark
         # What was deleted need not be waited for.
         return max(transactions.stable_below(high_watermark), self.start_offset)
+
+    def aborted_transactions(self, from_offset: int, up_to_offset: int) -> list[tuple[int, int]]:
+        """Hot. (producer id, first offset) of those of which a read of [from, up to) must skip the records.
+
+        `up_to_offset` is at most the last stable offset. May look at small files on disk, once.
+        """
+        if from_offset >= self._nothing_aborted_from or from_offset >= up_to_offset:
+            return []
+        found, clear = collect_aborted(self._fs, self._segments, from_offset, up_to_offset, self._end_offset)
+        if clear:
+            at = self._segments.index_of(from_offset)
+            self._nothing_aborted_from = self._segments.items[at].base_offset
+        return [(one.producer_id, one.first_offset) for one in found]
 
     def open_transactions(self) -> list[OpenTransaction]:
         """In the order in which they began."""
@@ -57,6 +71,7 @@ class TransactionalLog(AppendLog):
         One that is sent again is written again, as Kafka does: it ends nothing, and does no harm.
         """
         self._producers.check_marker(producer_id, producer_epoch, coordinator_epoch, transaction_version)
+        self._producers.transactions.end_guards(producer_id, producer_epoch, transaction_version)
         now_ms = self._clock.now_ms()
         batch = encode_end_marker(
             EndMarker(committed, coordinator_epoch),

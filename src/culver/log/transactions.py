@@ -87,6 +87,8 @@ class Guard:
         return 0 < (sequence - self.lowest_sequence) & _MAX_SEQUENCE < _MAX_SEQUENCE // 2
 
 
+_GUARDED_EPOCHS_MAX = 4
+
 # For those who know that the transaction is in order, such as tools and tests.
 UNVERIFIED_OK = object()
 
@@ -108,7 +110,9 @@ class Transactions:
         # What markers changed, in their order, and the last marker of which that is not known any more.
         self.history: deque[Undo] = deque()
         self.forgotten_offset = NO_OFFSET
-        self._guards: dict[int, Guard] = {}
+        # Producer id -> epoch -> guard. An epoch is the client's claim until its coordinator has answered, so that one
+        # who lies about it must not be in the way of one who does not.
+        self._guards: dict[int, dict[int, Guard]] = {}
 
     # -- what readers may see --------------------------------------------------------------------------------
 
@@ -141,8 +145,6 @@ class Transactions:
 
     def end(self, producer_id: int, marker_offset: int, high_watermark: int) -> int:
         """A marker is in the log; returns where what it ended had begun, or NO_OFFSET."""
-        if self._guards:
-            self._guards.pop(producer_id, None)
         first_offset = self.open.pop(producer_id, NO_OFFSET)
         if first_offset < 0:
             return NO_OFFSET
@@ -191,29 +193,43 @@ class Transactions:
 
     def guard(self, producer_id: int, epoch: int, sequence: int | None) -> Guard:
         """The guard of a producer that asks to begin, the same until it begins or a marker comes."""
-        guard = self._guards.get(producer_id)
-        if guard is not None and epoch <= guard.epoch:
-            if epoch < guard.epoch:
-                raise KafkaError(
-                    ErrorCode.INVALID_PRODUCER_EPOCH,
-                    f"producer {producer_id} wrote with epoch {epoch}, but epoch {guard.epoch} has been seen",
-                )
+        guards = self._guards.get(producer_id)
+        if guards is None:
+            if len(self._guards) >= self._limit:
+                # The oldest has waited longest for its answer: its producer will have to ask again.
+                del self._guards[next(iter(self._guards))]
+            guards = self._guards[producer_id] = {}
+        guard = guards.get(epoch)
+        if guard is None:
+            if len(guards) >= _GUARDED_EPOCHS_MAX:
+                del guards[next(iter(guards))]
+            guard = guards[epoch] = Guard(epoch, sequence)
+        else:
             guard.note(sequence)
-            return guard
-        if len(self._guards) >= self._limit:
-            # The oldest has waited longest for its answer: its producer will have to ask again.
-            del self._guards[next(iter(self._guards))]
-        guard = self._guards[producer_id] = Guard(epoch, sequence)
         return guard
+
+    def end_guards(self, producer_id: int, epoch: int, transaction_version: int) -> None:
+        """A marker is written here: what was asked before it about the transaction that it ends holds no longer.
+
+        From version 2 on a marker carries the epoch that the producer's next transaction has, and may come after the
+        first question about that.
+        """
+        guards = self._guards.get(producer_id)
+        if guards is None:
+            return
+        for guarded in list(guards):
+            if guarded < epoch or (guarded == epoch and transaction_version < 2):
+                del guards[guarded]
+        if not guards:
+            del self._guards[producer_id]
 
     def verify(self, producer_id: int, guard: object | None) -> Guard | None:
         """Whether a transaction may begin with this guard; raises when not."""
         if guard is UNVERIFIED_OK:
             return None
-        if guard is None or self._guards.get(producer_id) is not guard:
+        if not isinstance(guard, Guard) or self._guards.get(producer_id, {}).get(guard.epoch) is not guard:
             raise KafkaError(
                 ErrorCode.INVALID_TXN_STATE,
                 f"producer {producer_id} has no transaction in this partition that its coordinator knows of",
             )
-        assert isinstance(guard, Guard)
         return guard
