@@ -108,6 +108,8 @@ class AppendLog:
         self.tail_cut = found.tail_cut
         # Why the log may not serve, or None.
         self.corruption = found.corruption
+        # From this offset on there is no aborted transaction, as far as has been looked.
+        self._nothing_aborted_from = NEVER
         self._unflushed = Unflushed([segment for segment in found.segments.items[:-1] if segment.unsynced])
         self.update_config(self.config)
 
@@ -228,7 +230,12 @@ class AppendLog:
 
     def _note_unusual(self, header: HeaderFields, batch: Buffer, now_ms: int) -> None:
         """What a batch in the log that is more than a producer's next says about the producer."""
-        self._producers.note(header, batch, now_ms, self.high_watermark)
+        aborted = self._producers.note(header, batch, now_ms, self.high_watermark)
+        if aborted is not None:
+            index = self._active.aborted
+            assert index is not None
+            index.append(aborted)
+            self._nothing_aborted_from = NEVER
 
     def _check_serving(self) -> None:
         if self.failed is not None:

@@ -42,6 +42,8 @@ class Checkpoint(msgspec.Struct, frozen=True, array_like=True):
     epochs: list[tuple[int, int]] | None = None
     # Offsets may be missing from it: it is or was compacted, or copied from one that was.
     gaps: bool = False
+    # Aborted transactions that end in the active segment: its index, which a clean stop saves, has so many entries.
+    aborted: int = 0
 
 
 class _File(msgspec.Struct):

@@ -26,7 +26,7 @@ class DoomedFiles:
         stem = segment.path.removesuffix(names.LOG)
         self._fs.rename(segment.path, segment.path + names.DELETED)
         self._waiting.append((due_ms, segment.path + names.DELETED))
-        for suffix in (names.OFFSET_INDEX, names.TIME_INDEX, names.PROGRESS, names.UNFLUSHED):
+        for suffix in (*names.INDEXES, names.PROGRESS, names.UNFLUSHED):
             # Not there when the segment was never flushed, or too small to need an index.
             with contextlib.suppress(FileNotFoundError):
                 self._fs.remove(stem + suffix)

@@ -110,6 +110,7 @@ class FlushTask:
         try:
             for segment in self.rolled:
                 segment.save_indexes(self._fs)
+                segment.save_aborted(self._fs)
             for path, content in self.side_files:
                 self._fs.write_atomic(path, content, sync=False)
         except OSError as error:

@@ -3,6 +3,7 @@
 topic-0/00000000000000000000.log         record batches, the truth
 topic-0/00000000000000000000.index       offset index, rebuilt from the log when missing
 topic-0/00000000000000000000.timeindex   time index, likewise
+topic-0/00000000000000000000.txnindex    aborted transactions whose end is in that segment, likewise
 topic-0/00000000000000000042.snapshot    producer state just before offset 42
 topic-0/00000000000000000000.unflushed   that segment is closed, and not known to be on disk: see culver.log.flush
 topic-0/leader-epoch-checkpoint          which leader epoch begins at which offset
@@ -16,6 +17,7 @@ from __future__ import annotations
 LOG = ".log"
 OFFSET_INDEX = ".index"
 TIME_INDEX = ".timeindex"
+ABORTED_INDEX = ".txnindex"
 SNAPSHOT = ".snapshot"
 DELETED = ".deleted"
 STRAY = ".stray"
@@ -25,6 +27,7 @@ PROGRESS = ".progress"
 UNFLUSHED = ".unflushed"
 TEMPORARY = ".new"
 LEADER_EPOCHS = "leader-epoch-checkpoint"
+INDEXES = (OFFSET_INDEX, TIME_INDEX, ABORTED_INDEX)
 OFFSET_DIGITS = 20
 
 

@@ -291,9 +291,11 @@ class PartitionLog(ReplicaLog):
             self._unflushed.add_snapshot(self._end_offset, encode_snapshot(self._producers))
         self.flush()
         active = self._active
-        if active.offset_index is not None and active.size_bytes > self._index_interval_bytes:
-            active.finish_time_index()
-            with contextlib.suppress(OSError):  # missing ones are rebuilt
+        with contextlib.suppress(OSError):  # missing ones are rebuilt
+            if active.aborted:
+                active.save_aborted(self._fs)
+            if active.offset_index is not None and active.size_bytes > self._index_interval_bytes:
+                active.finish_time_index()
                 active.save_indexes(self._fs)
         if self._progress.checksum:
             self._progress = SavedProgress()

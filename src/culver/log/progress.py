@@ -1,8 +1,8 @@
 """What is saved of the active segment now and then, so that after a crash it need not be read from its start.
 
-Its indexes live in memory, and so do the leader epochs and the producers. All of them go into one file,
-`X.progress`, and the checkpoint that is written after it holds the file's checksum. Recovery believes the file
-only when the checksum fits: after a power cut it may be older than the checkpoint, or torn.
+Its indexes live in memory, and so do the leader epochs and the producers with their transactions. All of them go
+into one file, `X.progress`, and the checkpoint that is written after it holds the file's checksum. Recovery believes
+the file only when the checksum fits: after a power cut it may be older than the checkpoint, or torn.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import msgspec
 
 from culver.filesystem import FileSystem
 from culver.log import names
+from culver.log.aborted_index import AbortedIndex
 from culver.log.batches import STEP, STEP_BYTES
 from culver.log.checkpoint import Checkpoint
 from culver.log.indexes import IndexDamaged, OffsetIndex, TimeIndex
@@ -36,6 +37,7 @@ class _File(msgspec.Struct, array_like=True):
     time_index: bytes
     epochs: bytes
     producers: bytes
+    aborted: bytes = b""
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -65,6 +67,7 @@ class SavedProgress:
                 time_index.to_bytes(),
                 epochs.encode(),
                 encode_snapshot(producers),
+                b"" if active.aborted is None else active.aborted.to_bytes(),
             )
         )
         self._saved_bytes = active.size_bytes
@@ -103,6 +106,7 @@ def resume(
         offset_index = OffsetIndex.from_bytes(file.offset_index, NO_BOUND)
         offset_index.truncate(flushed_position - REREAD_BYTES)
         time_index = TimeIndex.from_bytes(file.time_index)
+        aborted = AbortedIndex.from_bytes(file.aborted, segment.base_offset)
         epochs = LeaderEpochs.decode(file.epochs)
         epochs.dirty = True  # their own file may be older
         producers = decode_snapshot(file.producers, producers_max, now_ms, file.end_offset)
@@ -118,6 +122,7 @@ def resume(
     time_index.truncate(base_offset - segment.base_offset)
     segment.offset_index = offset_index
     segment.time_index = time_index
+    segment.aborted = aborted
     segment.size_bytes = position
     segment.first_timestamp_ms = checkpoint.first_timestamp_ms
     segment.max_timestamp_ms = checkpoint.max_timestamp_ms

@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 from culver.config import TopicConfig
 from culver.filesystem import FileSystem
 from culver.log import names
-from culver.log.batches import BatchWalk, Expectation, Fault, StoredBatchView, find_sound_batch
+from culver.log.aborted_search import believe_index, rebuild_index, remove_index_file
+from culver.log.batches import CONTROL, BatchWalk, Expectation, Fault, StoredBatchView, find_sound_batch
 from culver.log.checkpoint import Checkpoint
 from culver.log.leader_epochs import LeaderEpochs
 from culver.log.limits import LogLimits
@@ -76,6 +77,8 @@ class Recovery:
         self._names_removed = False
         # Base offsets of segments that were closed and not known to be on disk.
         self._unflushed: set[int] = set()
+        # Segments whose index of aborted transactions may be older than they are.
+        self._unbelieved: list[Segment] = []
         self._found = Recovered(SegmentList(), ProducerStates(limits.producers_max))
 
     def run(self, *, clean: bool, checkpoint: Checkpoint | None) -> Recovered:
@@ -91,6 +94,7 @@ class Recovery:
         )
         epochs_known = self._load_epochs(listing, checkpoint)
         if clean and checkpoint is not None and checkpoint.trusted and self._take_over(checkpoint):
+            believe_index(self._fs, found.segments, checkpoint.aborted, found.end_offset, listing)
             return found
         self._checkpoint = checkpoint
         if checkpoint is not None:
@@ -98,8 +102,12 @@ class Recovery:
         self._gaps = self._gaps or (checkpoint is not None and checkpoint.gaps)
         self._scan(checkpoint.recovery_point if checkpoint is not None else 0, epochs_known)
         if found.corruption is None:
+            for segment in self._unbelieved:
+                remove_index_file(self._fs, segment, listing)
             if found.end_offset < found.start_offset:
                 self._begin_at_start()
+            if found.segments.active.aborted is None:
+                found.segments.active.aborted = rebuild_index(found.segments, len(found.segments) - 1)
             if checkpoint is not None and found.end_offset < checkpoint.end_offset:
                 self._drop_progress(checkpoint, listing)
             if self._names_removed:
@@ -159,7 +167,7 @@ class Recovery:
         # A segment may have been deleted while its indexes were being written.
         bases = {segment.base_offset for segment in self._found.segments.items}
         for name in listing:
-            for suffix in (names.OFFSET_INDEX, names.TIME_INDEX, names.PROGRESS, names.UNFLUSHED):
+            for suffix in (*names.INDEXES, names.PROGRESS, names.UNFLUSHED):
                 base_offset = names.offset_of(name, suffix)
                 if base_offset is not None and base_offset not in bases:
                     self._fs.remove(f"{self._directory}/{name}")
@@ -297,7 +305,7 @@ class Recovery:
             if batch.header[0] >= next_base:
                 fault = Fault(batch.position, f"offset {batch.header[0]} belongs to the next segment")
                 break
-            self._replay(segment, batch, snapshot_offset)
+            self._replay(segment, batch, snapshot_offset, resumed)
             next_offset = walk.next_offset
         fault = fault or walk.fault
         found.end_offset = next_offset
@@ -315,6 +323,8 @@ class Recovery:
         segment.close_file()
         if segment is not found.segments.active:
             segment.finish_time_index()
+        if check:
+            self._unbelieved.append(segment)
         return fault is None and found.corruption is None
 
     def _resume(self) -> Resumed | None:
@@ -333,13 +343,21 @@ class Recovery:
             self._found.producers = resumed.producers
         return resumed
 
-    def _replay(self, segment: Segment, batch: StoredBatchView, snapshot_offset: int) -> None:
+    def _replay(
+        self, segment: Segment, batch: StoredBatchView, snapshot_offset: int, resumed: Resumed | None
+    ) -> None:
         position, header, data = batch
         base_offset = header[0]
         segment.note_batch(base_offset + header[6], position, len(data), header[8], self._interval)
         self._found.epochs.assign(header[2], base_offset)
-        if header[9] >= 0 and base_offset >= snapshot_offset:
-            self._found.producers.note(header, data, self._now_ms, self._high_watermark)
+        if header[9] < 0:
+            return
+        if base_offset >= snapshot_offset:
+            aborted = self._found.producers.note(header, data, self._now_ms, self._high_watermark)
+            if aborted is not None and segment.aborted is not None:
+                segment.aborted.append(aborted)
+        elif header[5] & CONTROL and (resumed is None or segment is not self._found.segments.active):
+            segment.aborted = None  # the state that was loaded says no more what this has ended
 
     # -- torn or corrupt -------------------------------------------------------------------------------------
 

@@ -46,7 +46,7 @@ def _finish_swap(fs: FileSystem, directory: str, base_offset: int, listing: list
         offset = names.offset_of(name, names.LOG)
         if offset is not None and base_offset < offset < walk.next_offset:
             fs.remove(f"{directory}/{name}")
-    for suffix in (names.OFFSET_INDEX, names.TIME_INDEX, names.UNFLUSHED):
+    for suffix in (*names.INDEXES, names.UNFLUSHED):
         name = names.segment_name(base_offset, suffix)
         if name in listing:
             fs.remove(f"{directory}/{name}")

@@ -7,6 +7,7 @@ from bisect import bisect_right
 from culver.errors import ErrorCode, KafkaError
 from culver.filesystem import File, FileSystem
 from culver.log import names
+from culver.log.aborted_index import AbortedIndex
 from culver.log.batches import (
     HEADER_BYTES,
     LENGTH_OVERHEAD_BYTES,
@@ -46,6 +47,7 @@ class Segment:
         "_files",
         "_fs",
         "_positions",
+        "aborted",
         "base_offset",
         "bytes_since_index_entry",
         "close_when_unpinned",
@@ -79,6 +81,8 @@ class Segment:
         # None: on disk, not loaded yet.
         self.offset_index: OffsetIndex | None = None
         self.time_index: TimeIndex | None = None
+        # None: see aborted_search. Never None in the active segment.
+        self.aborted: AbortedIndex | None = None
         # The largest timestamp so far and the last offset of the batch that brought it.
         self.max_timestamp_ms = NO_TIMESTAMP
         self.max_timestamp_offset = base_offset
@@ -101,6 +105,7 @@ class Segment:
         """Begin with indexes in memory: nothing on disk is to be read."""
         self.offset_index = OffsetIndex()
         self.time_index = TimeIndex()
+        self.aborted = AbortedIndex()
 
     def open_file(self, *, create: bool = False) -> File:
         file = self.file
@@ -140,6 +145,8 @@ class Segment:
         offset_index, time_index = self.indexes()
         offset_index.truncate(size_bytes)
         time_index.truncate(end_offset - self.base_offset)
+        if self.aborted is not None:
+            self.aborted.truncate(end_offset)
         self.size_bytes = size_bytes
         self._positions.clear()
         self.max_timestamp_ms = NO_TIMESTAMP
@@ -216,7 +223,8 @@ class Segment:
     def rebuild_indexes(self, interval: int = 4096) -> None:
         """Read every batch header again. CRCs are recovery's matter; a walk stops where batches stop."""
         size_bytes = self.size_bytes
-        self.start_empty()
+        self.offset_index = OffsetIndex()
+        self.time_index = TimeIndex()
         self.bytes_since_index_entry = 0
         walk = self.walk(0)
         for position, header, data in walk:
@@ -244,6 +252,12 @@ class Segment:
         stem = self.path.removesuffix(names.LOG)
         fs.write_atomic(stem + names.OFFSET_INDEX, self.offset_index.to_bytes(), sync=False)
         fs.write_atomic(stem + names.TIME_INDEX, self.time_index.to_bytes(), sync=False)
+
+    def save_aborted(self, fs: FileSystem) -> None:
+        """Write the index of aborted transactions, so that it is there as a whole or not at all."""
+        if self.aborted is not None and not self.retired:
+            path = self.path.removesuffix(names.LOG) + names.ABORTED_INDEX
+            fs.write_atomic(path, self.aborted.to_bytes(), sync=len(self.aborted) > 0)
 
     def finish_time_index(self) -> None:
         """Enter the segment's largest timestamp: retention reads it from there."""

@@ -16,6 +16,7 @@ from culver.config import TopicConfig
 from culver.errors import ErrorCode, KafkaError
 from culver.filesystem import FileSystem
 from culver.log import names
+from culver.log.aborted_search import aborted_index
 from culver.log.checkpoint import Checkpoint
 from culver.log.compaction import CompactionTask
 from culver.log.doomed import DoomedFiles
@@ -110,6 +111,8 @@ class TruncatingLog(TransactionalLog):
             self._lower_end(end_offset)
             self._drop_names(at if position == 0 else at + 1, end_offset, now_ms)
             if position:
+                # From its file, which goes.
+                aborted_index(self._fs, self._segments, at, end_offset)
                 self._cut(segment, position, end_offset)
             self._restore_producers(end_offset, now_ms)
             self._go_on(end_offset)
@@ -153,7 +156,7 @@ class TruncatingLog(TransactionalLog):
         if position < segment.size_bytes:
             segment.open_file().truncate(position)
             segment.truncate(position, end_offset)
-            for suffix in (names.OFFSET_INDEX, names.TIME_INDEX, names.PROGRESS):
+            for suffix in (*names.INDEXES, names.PROGRESS):
                 self._remove_if_there(names.segment_name(segment.base_offset, suffix))
             segment.unsynced = True
         segment.finish_time_index()
@@ -219,7 +222,11 @@ class TruncatingLog(TransactionalLog):
             # No room even for an empty file. The old one will do, once its tail cannot come back.
             self._active.open_file().sync()
             unmark_unflushed(self._fs, self._active)
-            self._unflushed.closed_segments.remove(self._active)
+            if self._active in self._unflushed.closed_segments:
+                self._unflushed.closed_segments.remove(self._active)
+            aborted_index(self._fs, self._segments, len(self._segments) - 1, end_offset)
+            self._remove_if_there(names.segment_name(self._active.base_offset, names.ABORTED_INDEX))
+            self._fs.sync_directory(self.directory)
             self._plan_roll()
 
     def _go_on_in_new_segment(self, base_offset: int, *, mark: bool = True) -> None:
@@ -325,4 +332,5 @@ class TruncatingLog(TransactionalLog):
             ),
             epochs=self._epochs.entries(),
             gaps=self._gaps,
+            aborted=0 if active.aborted is None else len(active.aborted),
         )
