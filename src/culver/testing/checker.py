@@ -13,7 +13,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from culver.testing.history import ACKS_ALL, History, Outcome, Partition, Replica, Send
+from culver.testing.history import ACKS_ALL, History, Outcome, Partition, Poll, Replica, Send
+from culver.testing.transaction_checker import judge_transactions
 
 _EXAMPLES_MAX = 5
 
@@ -40,6 +41,9 @@ class Verdict:
     duplicated: int = 0
     read: int = 0
     commits: int = 0
+    # Transactions, and those that were committed for certain.
+    transactions: int = 0
+    transactions_committed: int = 0
     # The longest time in which no write was acknowledged though one was waiting.
     longest_unavailable_ms: float = 0.0
 
@@ -61,7 +65,8 @@ class Verdict:
         return (
             f"sent {self.sends}, acknowledged {self.acknowledged}, lost {self.lost} "
             f"(with acks=1, allowed: {self.lost_with_acks_1}), duplicated {self.duplicated}, read {self.read}, "
-            f"commits {self.commits}, longest without an acknowledged write {self.longest_unavailable_ms:.0f} ms"
+            f"commits {self.commits}, transactions {self.transactions} ({self.transactions_committed} committed), "
+            f"longest without an acknowledged write {self.longest_unavailable_ms:.0f} ms"
         )
 
 
@@ -75,6 +80,7 @@ class _Judge:
         self._history = history
         self._verdict = Verdict()
         self._truth = {partition: dict(records) for partition, records in history.final.items()}
+        self._committed = {partition: dict(records) for partition, records in history.final_committed.items()}
         self._replica_values: dict[Partition, list[tuple[Replica, dict[int, bytes]]]] = {
             partition: [(replica, replica.values()) for replica in replicas]
             for partition, replicas in history.replicas.items()
@@ -97,6 +103,7 @@ class _Judge:
         self._group_deliveries()
         self._commits()
         self._replicas()
+        self._transactions()
         self._availability()
         return self._verdict
 
@@ -188,7 +195,7 @@ class _Judge:
         }
         for poll in self._history.polls:
             self._verdict.read += len(poll.records)
-            truth = self._truth.get(poll.partition)
+            truth = self._read_in_the_end(poll)
             if truth is None:
                 continue
             for offset, value in poll.records:
@@ -196,12 +203,17 @@ class _Judge:
                     poll.partition not in self._history.forgetful
                     or (poll.partition, offset, value) in acknowledged
                 ):
+                    there = self._truth.get(poll.partition, {}).get(offset) == value
                     self._found(
-                        "changed",
+                        "aborted read" if poll.committed_only and there else "changed",
                         f"{poll.consumer} read {value!r} at offset {offset} of {poll.partition} "
                         f"at {poll.at_ms:.0f} ms; now {truth.get(offset, b'nothing')!r} is there; "
                         f"{self._holders(poll.partition, value, offset)}",
                     )
+
+    def _read_in_the_end(self, poll: Poll) -> dict[int, bytes] | None:
+        """What a reader of the same kind gets after everything has healed; None where nobody looked."""
+        return (self._committed if poll.committed_only else self._truth).get(poll.partition)
 
     def _polls(self) -> None:
         """A consumer's polls follow on each other, and leave out nothing that is there."""
@@ -223,30 +235,38 @@ class _Judge:
                     "backward",
                     f"{poll.consumer} asked {poll.partition} for {poll.position} and got {offsets}",
                 )
-            elif offsets:
+            else:
                 got = set(offsets)
-                truth = self._truth.get(poll.partition, {})
-                missed = [o for o in range(poll.position, offsets[-1]) if o in truth and o not in got]
+                truth = self._read_in_the_end(poll) or {}
+                end = poll.next_position
+                if poll.partition in self._history.forgetful:
+                    # Where a marker stood that a disk has forgotten a record may stand now.
+                    end = offsets[-1] if offsets else poll.position
+                missed = [o for o in range(poll.position, end) if o in truth and o not in got]
                 if missed:
                     self._found(
                         "skipped",
                         f"{poll.consumer} asked {poll.partition} for {poll.position} at {poll.at_ms:.0f} ms, "
-                        f"got {offsets[0]} to {offsets[-1]} and not {missed}",
+                        f"went on to {poll.next_position} and did not get {missed}",
                     )
 
     def _group_deliveries(self) -> None:
         """What a group has committed, one of its members has read."""
         read: dict[tuple[str, Partition], set[int]] = defaultdict(set)
+        isolated: set[str] = set()
         for poll in self._history.polls:
             if poll.group is not None:
                 read[poll.group, poll.partition].update(offset for offset, _ in poll.records)
+                if poll.committed_only:
+                    isolated.add(poll.group)
         committed: dict[tuple[str, Partition], int] = {}
         for commit in self._history.commits:
             if commit.outcome is Outcome.OK:
                 key = (commit.group, commit.partition)
                 committed[key] = max(committed.get(key, 0), commit.offset)
         for (group, partition), end in committed.items():
-            there = [offset for offset in self._truth.get(partition, {}) if offset < end]
+            truth = self._committed if group in isolated else self._truth
+            there = [offset for offset in truth.get(partition, {}) if offset < end]
             missed = [offset for offset in there if offset not in read[group, partition]]
             if missed:
                 self._found(
@@ -278,6 +298,12 @@ class _Judge:
                     "commit invented",
                     f"group {read.group} was told {read.offset} of {read.partition}, which nobody committed",
                 )
+
+    def _transactions(self) -> None:
+        transactions = self._history.transactions
+        self._verdict.transactions = len(transactions)
+        self._verdict.transactions_committed = sum(each.outcome is Outcome.OK for each in transactions)
+        judge_transactions(self._history, self._found)
 
     # -- replicas ---------------------------------------------------------------------------------------
 

@@ -43,6 +43,56 @@ class Send:
     offset: int | None = None
 
 
+@dataclass(slots=True, eq=False)
+class Transaction:
+    """Records and offsets that count together or not at all.
+
+    `failed` from the start: as long as nobody has asked for its commit it must never be committed. From the moment
+    somebody asks it is `unknown`, and `ok` when the coordinator has said so.
+    """
+
+    producer: str
+    transactional_id: str
+    number: int
+    sends: list[Send] = field(default_factory=list)
+    commits: list[Commit] = field(default_factory=list)
+    outcome: Outcome = Outcome.FAILED
+
+    @property
+    def name(self) -> str:
+        return f"transaction {self.number} of {self.producer} ({self.transactional_id})"
+
+    def commit_asked(self) -> None:
+        """It is about to be committed, for all that anyone knows."""
+        self._is(Outcome.UNKNOWN)
+
+    def committed(self, now_ms: float) -> None:
+        self._is(Outcome.OK)
+        for commit in self.commits:
+            commit.completed_ms = now_ms
+
+    def aborted(self) -> None:
+        """The coordinator has certainly not committed it, and will not."""
+        self._is(Outcome.FAILED)
+
+    def _is(self, outcome: Outcome) -> None:
+        self.outcome = outcome
+        for commit in self.commits:
+            commit.outcome = outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Copying:
+    """A pipeline: for every committed record of `sources` one in `targets`, whose value ends with `|` and the original.
+
+    What stands before it tells attempts apart.
+    """
+
+    group: str
+    sources: tuple[Partition, ...]
+    targets: tuple[Partition, ...]
+
+
 @dataclass(slots=True)
 class Poll:
     """What one fetch of one partition gave a consumer that asked for `position`."""
@@ -55,10 +105,14 @@ class Poll:
     group: str | None = None
     # A consumer's polls of a partition follow on each other until it is assigned the partition anew.
     assignment: int = 0
+    # With isolation: records of transactions that were committed, and no others.
+    committed_only: bool = False
+    # The position that it led to, if that is not just behind the last record: markers and aborted records are passed.
+    up_to: int = -1
 
     @property
     def next_position(self) -> int:
-        return self.records[-1][0] + 1 if self.records else self.position
+        return max(self.up_to, self.records[-1][0] + 1 if self.records else self.position)
 
 
 @dataclass(slots=True)
@@ -121,6 +175,12 @@ class History:
     committed_reads: list[CommittedRead] = field(default_factory=list)
     # What a consumer could read of each partition from its start to its end after everything had healed.
     final: dict[Partition, list[tuple[int, bytes]]] = field(default_factory=dict)
+    # The same for a consumer with isolation; only where there were transactions.
+    final_committed: dict[Partition, list[tuple[int, bytes]]] = field(default_factory=dict)
+    transactions: list[Transaction] = field(default_factory=list)
+    copyings: list[Copying] = field(default_factory=list)
+    # By how much a record changes its account, by value: the sum over all that are committed is 0.
+    transfers: dict[bytes, int] = field(default_factory=dict)
     # What each replica holds after everything had healed; empty where nobody can look into the logs.
     replicas: dict[Partition, list[Replica]] = field(default_factory=dict)
     # Partitions whose only disk has failed or lost power: what was shown and not acknowledged may be gone.

@@ -21,6 +21,9 @@ REQUEST_TIMEOUT_SECONDS = 3.0
 CONNECT_TIMEOUT_SECONDS = 1.5
 _METADATA_VERSION = 12
 _COORDINATOR_VERSION = 3
+# Kinds of coordinators.
+OF_GROUPS = 0
+OF_TRANSACTIONS = 1
 
 
 class Disconnected(Exception):
@@ -154,7 +157,7 @@ class Client:
         # (topic, partition) -> (leader, leader epoch)
         self._leaders: dict[tuple[str, int], tuple[int, int]] = {}
         self._connections: dict[tuple[str, int], Connection] = {}
-        self._coordinators: dict[str, tuple[str, int]] = {}
+        self._coordinators: dict[tuple[int, str], tuple[str, int]] = {}
 
     @property
     def now_ms(self) -> float:
@@ -235,16 +238,17 @@ class Client:
 
     # -- coordinators -----------------------------------------------------------------------------------
 
-    async def coordinator(self, group: str) -> Connection:
-        """A connection to the group's coordinator. KafkaError or Disconnected when there is none now."""
-        address = self._coordinators.get(group)
+    async def coordinator(self, key: str, kind: int = OF_GROUPS) -> Connection:
+        """A connection to who coordinates a group or transactional id. KafkaError or Disconnected if nobody does."""
+        address = self._coordinators.get((kind, key))
         if address is None:
             connection = await self.any_broker()
-            answer = await connection.ask(FindCoordinatorRequest(key=group), _COORDINATOR_VERSION)
+            request = FindCoordinatorRequest(key=key, key_type=kind)
+            answer = await connection.ask(request, _COORDINATOR_VERSION)
             if answer.error_code:
                 raise KafkaError(ErrorCode(answer.error_code))
-            address = self._coordinators[group] = (answer.host, answer.port)
+            address = self._coordinators[kind, key] = (answer.host, answer.port)
         return await self.connect(address)
 
-    def coordinator_is_another(self, group: str) -> None:
-        self._coordinators.pop(group, None)
+    def coordinator_is_another(self, key: str, kind: int = OF_GROUPS) -> None:
+        self._coordinators.pop((kind, key), None)

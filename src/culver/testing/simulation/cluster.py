@@ -47,6 +47,7 @@ _SHORT_TIMES = {
     "group.initial.rebalance.delay.ms": "200",
     "group.min.session.timeout.ms": "1000",
     "offsets.topic.num.partitions": "2",
+    "transaction.state.log.num.partitions": "2",
     "auto.create.topics.enable": "false",
 }
 
@@ -219,6 +220,8 @@ class SimulatedCluster:
             {
                 **_SHORT_TIMES,
                 "offsets.topic.replication.factor": str(factor),
+                "transaction.state.log.replication.factor": str(factor),
+                "transaction.state.log.min.isr": str(self.shape.default_min_insync),
                 "min.insync.replicas": str(self.shape.default_min_insync),
                 **self.shape.settings,
                 "node.id": str(broker.id),

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from culver.errors import ErrorCode, KafkaError
+from culver.protocol.control_records import decode_end_marker
 from culver.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from culver.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from culver.protocol.records import BatchHeader, decode_records, iterate_headers, verify_crc
@@ -28,8 +29,12 @@ class Fetched:
 
     error: ErrorCode
     records: list[tuple[int, bytes]]
+    # Where to go on.
+    next_position: int = -1
     # The broker that is closer to the reader, or -1.
     closer: int = -1
+    last_stable_offset: int = -1
+    leader_epoch: int = -1
 
 
 async def fetch(
@@ -41,6 +46,7 @@ async def fetch(
     max_bytes: int = 1 << 16,
     rack: str = "",
     broker: int | None = None,
+    committed_only: bool = False,
 ) -> Fetched:
     """Ask the leader, or the broker that it has named, once for records from the position on."""
     connection, epoch = await client.leader(partition)
@@ -57,28 +63,51 @@ async def fetch(
         min_bytes=1,
         topics=[FetchTopic(topic=partition[0], partitions=[wanted])],
         rack_id=rack,
+        isolation_level=int(committed_only),
     )
     answer = await connection.ask(request, _FETCH_VERSION)
     if answer.error_code:
         return Fetched(ErrorCode(answer.error_code), [])
     data: PartitionData = answer.responses[0].partitions[0]
-    records = _decode(bytes(data.records or b""), position)  # type: ignore[arg-type]
-    return Fetched(ErrorCode(data.error_code), records, data.preferred_read_replica)
+    fetched = Fetched(ErrorCode(data.error_code), [], position, data.preferred_read_replica)
+    if fetched.error is ErrorCode.NONE:
+        fetched.last_stable_offset, fetched.leader_epoch = data.last_stable_offset, epoch
+        _decode(data, position, committed_only, fetched)
+    return fetched
 
 
-def _decode(data: bytes, position: int) -> list[tuple[int, bytes]]:
-    records = []
-    for at, header in _whole_batches(data):
-        if not verify_crc(data, header, at):
+def _decode(data: PartitionData, position: int, committed_only: bool, fetched: Fetched) -> None:
+    """The records of an answer; with isolation those of aborted transactions are left out, as Kafka's consumers do."""
+    batches = bytes(data.records or b"")  # type: ignore[arg-type]
+    aborted = sorted(
+        ((each.first_offset, each.producer_id) for each in data.aborted_transactions or ()), reverse=True
+    )
+    if committed_only and data.last_stable_offset > data.high_watermark:
+        raise BadAnswer(f"LSO {data.last_stable_offset} beyond high watermark {data.high_watermark}")
+    aborting: set[int] = set()
+    for at, header in _whole_batches(batches):
+        if not verify_crc(batches, header, at):
             raise BadAnswer(f"the batch at offset {header.base_offset} has a wrong checksum")
+        if committed_only and header.last_offset >= data.last_stable_offset:
+            raise BadAnswer(
+                f"the batch at offset {header.base_offset} is not below the last stable offset "
+                f"{data.last_stable_offset}"
+            )
+        fetched.next_position = max(fetched.next_position, header.last_offset + 1)
+        while aborted and aborted[-1][0] <= header.last_offset:
+            aborting.add(aborted.pop()[1])
         if header.is_control:
+            marker = decode_end_marker(batches[at : at + header.size_bytes])
+            if marker is not None and not marker.committed:
+                aborting.discard(header.producer_id)
             continue
-        records += [
+        if committed_only and header.is_transactional and header.producer_id in aborting:
+            continue
+        fetched.records += [
             (record.offset, record.value or b"")
-            for record in decode_records(data, _DECOMPRESSED_MAX_BYTES, at)
+            for record in decode_records(batches, _DECOMPRESSED_MAX_BYTES, at)
             if record.offset >= position
         ]
-    return records
 
 
 def _whole_batches(data: bytes) -> Iterator[tuple[int, BatchHeader]]:
@@ -94,9 +123,19 @@ class AssignedConsumer:
     """Reads partitions from their start, on and on, and writes down everything it sees."""
 
     def __init__(
-        self, name: str, client: Client, history: History, partitions: list[Partition], rack: str = ""
+        self,
+        name: str,
+        client: Client,
+        history: History,
+        partitions: list[Partition],
+        rack: str = "",
+        *,
+        committed_only: bool = False,
     ) -> None:
         self.name = name
+        self._committed_only = committed_only
+        # The last stable offset that a leader of some epoch has told of.
+        self._stable: dict[tuple[Partition, int], int] = {}
         self._rack = rack
         self._client = client
         self._history = history
@@ -116,7 +155,13 @@ class AssignedConsumer:
             max_bytes = client.random.choice((200, 2_000, 1 << 16))
             try:
                 answer = await fetch(
-                    client, partition, position, max_bytes=max_bytes, rack=self._rack, broker=broker
+                    client,
+                    partition,
+                    position,
+                    max_bytes=max_bytes,
+                    rack=self._rack,
+                    broker=broker,
+                    committed_only=self._committed_only,
                 )
             except Disconnected:
                 broker = None
@@ -134,24 +179,40 @@ class AssignedConsumer:
                 broker = None
                 await client.leader_is_another(partition)
                 continue
-            self._read(partition, position, answer.records)
+            self._read(partition, position, answer)
+            if broker is None:
+                self._check_stable(partition, answer)
             if broker is not None and client.random.random() < 0.05:
                 broker = None  # ask the leader again now and then
             await client.pause(10, 200)
 
-    def _read(self, partition: Partition, position: int, records: list[tuple[int, bytes]]) -> None:
-        if not records:
+    def _read(self, partition: Partition, position: int, answer: Fetched) -> None:
+        if answer.next_position <= position:
             return
         poll = Poll(
             self.name,
             partition,
             position,
-            records,
+            answer.records,
             at_ms=self._client.now_ms,
             assignment=self._assignments[partition],
+            committed_only=self._committed_only,
+            up_to=answer.next_position,
         )
         self._history.polls.append(poll)
         self.positions[partition] = poll.next_position
+
+    def _check_stable(self, partition: Partition, answer: Fetched) -> None:
+        """What a leader has called stable stays so for as long as it leads."""
+        if not self._committed_only or partition in self._history.forgetful:
+            return
+        key = (partition, answer.leader_epoch)
+        if answer.last_stable_offset < self._stable.get(key, 0):
+            self._history.complaints.append(
+                f"{self.name} heard from the leader of {partition} in epoch {answer.leader_epoch} that everything is "
+                f"stable up to {self._stable[key]}, and then {answer.last_stable_offset}"
+            )
+        self._stable[key] = answer.last_stable_offset
 
     def _out_of_range(self, partition: Partition) -> bool:
         """Whether that can be: only where a disk may have forgotten what it has shown."""
@@ -169,11 +230,21 @@ class AssignedConsumer:
 class FinalReader:
     """Reads everything that can be read after all has healed: what the history is held against."""
 
-    def __init__(self, client: Client, history: History, partitions: list[Partition]) -> None:
+    def __init__(
+        self,
+        client: Client,
+        found: dict[Partition, list[tuple[int, bytes]]],
+        complaints: list[str],
+        partitions: list[Partition],
+        *,
+        committed_only: bool = False,
+    ) -> None:
         self._client = client
-        self._history = history
+        self._found = found
+        self._complaints = complaints
         self._left = len(partitions)
         self._partitions = partitions
+        self._committed_only = committed_only
 
     @property
     def done(self) -> bool:
@@ -191,19 +262,19 @@ class FinalReader:
                 if end is None:
                     end = await self._end_offset(partition)
                     continue
-                answer = await fetch(self._client, partition, position)
+                answer = await fetch(self._client, partition, position, committed_only=self._committed_only)
             except Disconnected:
                 await self._client.leader_is_another(partition)
                 continue
             except BadAnswer as bad:
-                self._history.complaints.append(f"the last reader at {position} of {partition}: {bad}")
+                self._complaints.append(f"the last reader at {position} of {partition}: {bad}")
                 break
             if answer.error is not ErrorCode.NONE:
                 await self._client.leader_is_another(partition)
                 continue
             found += answer.records
-            position = found[-1][0] + 1 if found else position
-        self._history.final[partition] = found
+            position = answer.next_position
+        self._found[partition] = found
         self._left -= 1
 
     async def _end_offset(self, partition: Partition) -> int | None:
@@ -212,7 +283,9 @@ class FinalReader:
             partition_index=partition[1], current_leader_epoch=epoch, timestamp=_LATEST
         )
         request = ListOffsetsRequest(
-            replica_id=-1, topics=[ListOffsetsTopic(name=partition[0], partitions=[wanted])]
+            replica_id=-1,
+            isolation_level=int(self._committed_only),
+            topics=[ListOffsetsTopic(name=partition[0], partitions=[wanted])],
         )
         answer = (await connection.ask(request, _LIST_VERSION)).topics[0].partitions[0]
         if answer.error_code:

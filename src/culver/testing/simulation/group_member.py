@@ -63,6 +63,9 @@ class Rejoin(Exception):
 class GroupMember:
     """One member. It reads what it is assigned from where the group has committed, and commits what it has read."""
 
+    # Whether to wait for transactions that may move the group's offsets.
+    _stable_offsets = False
+
     def __init__(
         self, name: str, group: str, client: Client, history: History, partitions: list[Partition]
     ) -> None:
@@ -157,6 +160,12 @@ class GroupMember:
             )
         return assignments
 
+    async def _heartbeat(self) -> None:
+        request = HeartbeatRequest(
+            group_id=self.group, generation_id=self._generation, member_id=self._member_id
+        )
+        self._check((await self._ask(request, _HEARTBEAT_VERSION)).error_code)
+
     async def _leave(self) -> None:
         identity = MemberIdentity(member_id=self._member_id)
         await self._ask(LeaveGroupRequest(group_id=self.group, members=[identity]), _LEAVE_VERSION)
@@ -168,15 +177,25 @@ class GroupMember:
         """Where the group stands in these partitions."""
         if not assigned:
             return {}
-        invoked_ms = self._client.now_ms
         topics = [
             OffsetFetchRequestTopic(
                 name=topic, partition_indexes=[index for name, index in assigned if name == topic]
             )
             for topic in sorted({name for name, _ in assigned})
         ]
-        answer = await self._ask(OffsetFetchRequest(group_id=self.group, topics=topics), _FETCH_VERSION)
-        self._check(answer.error_code)
+        request = OffsetFetchRequest(group_id=self.group, topics=topics, require_stable=self._stable_offsets)
+        while True:
+            invoked_ms = self._client.now_ms
+            answer = await self._ask(request, _FETCH_VERSION)
+            self._check(answer.error_code)
+            if not any(
+                partition.error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT
+                for topic in answer.topics
+                for partition in topic.partitions
+            ):
+                break
+            await self._client.pause(20, 200)
+            await self._heartbeat()
         positions = {}
         for topic in answer.topics:
             for partition in topic.partitions:
@@ -250,10 +269,7 @@ class GroupMember:
             if changed and client.random.random() < 0.7:
                 await self._commit(changed)
                 committed.update(changed)
-            heartbeat = HeartbeatRequest(
-                group_id=self.group, generation_id=self._generation, member_id=self._member_id
-            )
-            self._check((await self._ask(heartbeat, _HEARTBEAT_VERSION)).error_code)
+            await self._heartbeat()
             if client.now_ms > leaves_at_ms:
                 await self._leave()
                 await client.pause(100, 2_000)
@@ -277,9 +293,16 @@ class GroupMember:
             )
         elif answer.error is not ErrorCode.NONE:
             await client.leader_is_another(partition)
-        elif answer.records:
+        elif answer.next_position > position:
             poll = Poll(
-                self.name, partition, position, answer.records, client.now_ms, self.group, self._assignments
+                self.name,
+                partition,
+                position,
+                answer.records,
+                client.now_ms,
+                self.group,
+                self._assignments,
+                up_to=answer.next_position,
             )
             self._history.polls.append(poll)
             positions[partition] = poll.next_position

@@ -34,6 +34,9 @@ FAULTS = (
     "settings",
 )
 
+# Where there are coordinators of transactions: they and those of groups move to other brokers.
+COORDINATOR_FAULTS = ("move coordinator",)
+
 # What cannot make a broker leave the in-sync replicas.
 _HARMLESS = frozenset({"cut clients", "clock", "settings"})
 

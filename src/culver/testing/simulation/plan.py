@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from culver.testing.history import Partition
 from culver.testing.simulation.cluster import ClusterShape
-from culver.testing.simulation.nemesis import FAULTS, FaultPlan
+from culver.testing.simulation.nemesis import COORDINATOR_FAULTS, FAULTS, FaultPlan
+from culver.testing.simulation.transactional_load import COPY_TOPIC, SOURCE_TOPIC, TransactionPlan
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class Plan:
     chaos_seconds: float = 40.0
     recovery_seconds: float = 40.0
     slow_network: bool = False
+    transactions: TransactionPlan | None = None
 
     def partitions(self) -> list[Partition]:
         return [partition for topic in self.topics for partition in topic.all_partitions()]
@@ -56,12 +58,17 @@ class Plan:
             for partition in topic.all_partitions()
         }
 
+    def written_by_all(self) -> list[Partition]:
+        """Partitions that any producer may write to; copies come from copiers alone."""
+        return [partition for partition in self.partitions() if partition[0] != COPY_TOPIC]
+
     def describe(self) -> str:
         topics = ", ".join(f"{t.name}: {t.partitions}x{t.factor} {dict(t.config)}" for t in self.topics)
         return (
             f"{self.cluster.brokers} brokers, session {self.cluster.session_timeout_ms} ms, "
             f"settings {dict(self.cluster.settings)}, topics {topics}, {self.producers} producers with "
             f"{self.in_flight} in flight, {self.members} members, faults {', '.join(self.faults.kinds)}"
+            f"{'' if self.transactions is None else '; ' + self.transactions.describe()}"
         )
 
 
@@ -79,7 +86,7 @@ def draw_plan(seed: int) -> Plan:
         # When an injected error strikes is left to the disk; there it must be known. See `safety`.
         kinds = tuple(kind for kind in kinds if kind != "disk error") or ("kill",)
     fast = generator.random() < 0.3
-    return Plan(
+    plan = Plan(
         cluster=ClusterShape(
             brokers,
             session_timeout_ms=generator.choice((600, 1_000, 2_000)),
@@ -100,6 +107,45 @@ def draw_plan(seed: int) -> Plan:
         members=generator.choice((0, 1, 2, 3)),
         chaos_seconds=generator.choice((20.0, 30.0, 45.0)),
         slow_network=generator.random() < 0.2,
+    )
+    # Every other seed has transactions.
+    return _with_transactions(seed, plan) if seed % 2 == 0 else plan
+
+
+def _with_transactions(seed: int, plan: Plan) -> Plan:
+    """The plan with transactions in the place of most of its other load."""
+    generator = random.Random(f"{seed}/transactions")
+    brokers = plan.cluster.brokers
+    tellers = generator.choice((1, 2, 3))
+    topics = plan.topics
+    copiers = 0
+    kinds = (*plan.faults.kinds, *COORDINATOR_FAULTS)
+    if brokers > 1 and not plan.flush_always and generator.random() < 0.6:
+        copiers = generator.choice((1, 2))
+        topics = topics[:1]
+        for name in (SOURCE_TOPIC, COPY_TOPIC):
+            config = {"min.insync.replicas": "2"}
+            if generator.random() < 0.5:
+                config["segment.ms"] = str(generator.choice((2_000, 10_000)))
+            topics += (TopicPlan(name, generator.choice((1, 2)), min(3, brokers), config),)
+    return replace(
+        plan,
+        topics=topics,
+        faults=replace(plan.faults, kinds=kinds),
+        producers=1,
+        weak_producers=plan.weak_producers and generator.random() < 0.3,
+        members=min(plan.members, 1),
+        consumers=1,
+        chaos_seconds=min(plan.chaos_seconds, 30.0),
+        transactions=TransactionPlan(
+            generations=generator.choice(((1,), (2,), (1, 2))),
+            tellers=tellers,
+            hijacked=generator.choice((0, 0, 1)) if tellers > 1 else 0,
+            copiers=copiers,
+            mishap_gap_ms=generator.choice((None, (500, 6_000), (2_000, 15_000))),
+            late_share=generator.choice((0.0, 0.01, 0.05)),
+            timeouts_ms=generator.choice(((2_000,), (1_000, 4_000), (6_000,))),
+        ),
     )
 
 

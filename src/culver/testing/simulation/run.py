@@ -24,6 +24,7 @@ from culver.testing.simulation.plan import Plan, draw_plan
 from culver.testing.simulation.producer import Producer
 from culver.testing.simulation.safety import Safety
 from culver.testing.simulation.trace import TraceHandler
+from culver.testing.simulation.transactional_load import SOURCE_TOPIC, TransactionalLoad
 
 _START_SECONDS = 30.0
 _READ_BYTES = 1 << 20
@@ -78,6 +79,7 @@ class Run:
         self.history = History(forgetful=plan.forgetful())
         self._client_count = 0
         self._violations: list[Violation] = []
+        self._transactional: TransactionalLoad | None = None
         if plan.slow_network:
             self.cluster.network.latency_us = (1_000, 30_000)
             self.cluster.network.spike_share = 0.03
@@ -144,7 +146,12 @@ class Run:
                 if topic.factor > 1
                 for name, index in topic.all_partitions()
             ],
-            {"move": self._move, "elect": self._elect, "settings": self._set},
+            {
+                "move": self._move,
+                "move coordinator": self._move_coordinator,
+                "elect": self._elect,
+                "settings": self._set,
+            },
         )
         self.cluster.start()
         if not self._within(_START_SECONDS, self._all_ready, "the brokers did not start"):
@@ -158,11 +165,14 @@ class Run:
         self._nemesis.start()
         self.cluster.run(lambda: False, self._plan.chaos_seconds)
         self._nemesis.heal()
+        if self._transactional is not None:
+            self._transactional.heal()
         self._recover()
 
     def _load(self) -> None:
         plan = self._plan
         partitions = plan.partitions()
+        written = plan.written_by_all()
         # What can be lost after it was shown cannot be committed in a way that holds.
         shared = [partition for partition in partitions if partition not in self.history.forgetful]
         self._producers = [
@@ -170,7 +180,7 @@ class Run:
                 f"p{number}",
                 self._client(f"p{number}"),
                 self.history,
-                partitions,
+                written,
                 acks=ACKS_ALL,
                 in_flight=plan.in_flight,
             )
@@ -178,7 +188,7 @@ class Run:
         ]
         if plan.weak_producers:
             self._producers += [
-                Producer(f"w{acks}", self._client(f"w{acks}"), self.history, partitions[:2], acks=acks)
+                Producer(f"w{acks}", self._client(f"w{acks}"), self.history, written[:2], acks=acks)
                 for acks in (0, 1)
             ]
         self._consumers = [
@@ -202,11 +212,29 @@ class Run:
         workers += self._members
         for worker in workers:
             worker.start()
+        if plan.transactions is not None:
+            self._transactional = TransactionalLoad(
+                plan.transactions,
+                self.world,
+                self.cluster.network,
+                self.history,
+                self._client,
+                plan.partitions(),
+            )
+            self._transactional.start()
 
     # -- what an administrator does meanwhile -----------------------------------------------------------
 
     def _move(self) -> bool:
-        partition = self._random.choice(self._plan.partitions())
+        return self._move_one(self._plan.partitions())
+
+    def _move_coordinator(self) -> bool:
+        ours = {topic.name for topic in self._plan.topics}
+        internal = sorted(partition for partition in self._partition_entries() if partition[0] not in ours)
+        return bool(internal) and self._move_one(internal) and self._elect()
+
+    def _move_one(self, candidates: list[Partition]) -> bool:
+        partition = self._random.choice(candidates)
         brokers = list(self.cluster.brokers)
         entry = self._partition_entries()[partition]
         count = len(entry.replicas) - len(entry.adding)
@@ -243,19 +271,13 @@ class Run:
         for producer in self._producers:
             producer.stopping = True
         self._within(seconds, lambda: all(p.done for p in self._producers), self._unanswered)
+        if self._transactional is not None:
+            self._end_transactions(self._transactional)
         self.cluster.run(lambda: False, 1.0)  # for what was sent with acks=0
         self._within(seconds, self._all_in_sync, self._not_in_sync)
-        reader = FinalReader(self._client("last"), self.history, self._plan.partitions())
-        reader.start()
-        self._within(seconds, lambda: reader.done, "not everything could be read in the end")
-        ends = {key: records[-1][0] + 1 if records else 0 for key, records in self.history.final.items()}
-        self._within(
-            seconds,
-            lambda: all(c.positions[key] >= ends.get(key, 0) for c in self._consumers for key in c.positions),
-            lambda: f"consumers did not reach the end: {[c.positions for c in self._consumers]} of {ends}",
-        )
-        for consumer in self._consumers:
-            consumer.stopping = True
+        self._read_all(self.history.final, self._consumers, committed_only=False)
+        if self._transactional is not None:
+            self._read_all(self.history.final_committed, self._transactional.readers, committed_only=True)
         for member in self._members:
             member.stopping = True
         self._within(
@@ -264,6 +286,76 @@ class Run:
             "members of the group did not come to an end",
         )
         self._collect()
+
+    def _end_transactions(self, load: TransactionalLoad) -> None:
+        """Whoever works in transactions comes to an end, and so does every transaction."""
+        seconds = self._plan.recovery_seconds
+        load.stop_tellers()
+        self._within(seconds, lambda: load.tellers_done, "transactional producers did not come to an end")
+        self._within(seconds, lambda: not self._unstable(), lambda: f"hanging: {self._unstable()}")
+        if load.copies:
+            self._within(
+                seconds,
+                lambda: self._all_copied(load),
+                lambda: f"copied only up to {load.copied}: {self._not_in_sync()}",
+            )
+            load.stop_copiers()
+            self._within(seconds, lambda: load.copiers_done, "copiers did not come to an end")
+            self._within(seconds, lambda: not self._unstable(), lambda: f"hanging: {self._unstable()}")
+
+    def _unstable(self) -> list[str]:
+        """Partitions with a transaction that has not ended."""
+        found = []
+        for (topic, index), entry in self._partition_entries().items():
+            broker = self.cluster.brokers.get(entry.leader)
+            partition = (
+                None if broker is None or broker.node is None else broker.node.partitions.get(topic, index)
+            )
+            if partition is None:
+                found.append(f"{topic}-{index} has no leader")
+            elif partition.log.last_stable_offset < partition.log.high_watermark:
+                found.append(
+                    f"{topic}-{index} is stable up to {partition.log.last_stable_offset} of "
+                    f"{partition.log.high_watermark}: {partition.log.open_transactions()}"
+                )
+        return found
+
+    def _all_copied(self, load: TransactionalLoad) -> bool:
+        for (topic, index), entry in self._partition_entries().items():
+            if topic == SOURCE_TOPIC:
+                broker = self.cluster.brokers.get(entry.leader)
+                node = None if broker is None else broker.node
+                partition = None if node is None else node.partitions.get(topic, index)
+                if partition is None or load.copied.get((topic, index), 0) < partition.log.high_watermark:
+                    return False
+        return True
+
+    def _read_all(
+        self,
+        found: dict[Partition, list[tuple[int, bytes]]],
+        consumers: list[AssignedConsumer],
+        *,
+        committed_only: bool,
+    ) -> None:
+        """Read everything from start to end, and have the consumers of the same kind come to that end."""
+        seconds = self._plan.recovery_seconds
+        reader = FinalReader(
+            self._client(f"last-{int(committed_only)}"),
+            found,
+            self.history.complaints,
+            self._plan.partitions(),
+            committed_only=committed_only,
+        )
+        reader.start()
+        self._within(seconds, lambda: reader.done, "not everything could be read in the end")
+        ends = {key: records[-1][0] + 1 if records else 0 for key, records in found.items()}
+        self._within(
+            seconds,
+            lambda: all(c.positions[key] >= ends.get(key, 0) for c in consumers for key in c.positions),
+            lambda: f"consumers did not reach the end: {[c.positions for c in consumers]} of {ends}",
+        )
+        for consumer in consumers:
+            consumer.stopping = True
 
     def _within(
         self, seconds: float, condition: Callable[[], bool], complaint: str | Callable[[], str]
