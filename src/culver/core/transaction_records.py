@@ -1,7 +1,7 @@
 """The records in which the state of transactional ids is kept, in Kafka's own format: its tools can read them.
 
 A key is a 16-bit 0 and the transactional id. A value starts with the version of its layout; no value means that the
-id is forgotten. `last_producer_epoch` has no place in it.
+id is forgotten. The last epoch has no place in it: where it does not follow from the others it is lost.
 """
 
 from __future__ import annotations
@@ -9,7 +9,14 @@ from __future__ import annotations
 from struct import Struct
 from typing import NamedTuple
 
-from culver.core.transaction_state import TransactionMetadata, TransactionState
+from culver.core.transaction_state import (
+    ENDING,
+    EPOCH_BUMP_VERSION,
+    EXHAUSTED_EPOCH,
+    NO_PRODUCER_EPOCH,
+    TransactionMetadata,
+    TransactionState,
+)
 from culver.errors import MalformedRequest
 from culver.protocol.messages.transaction_state import (
     PartitionsSchema,
@@ -22,6 +29,7 @@ _INT16 = Struct(">h")
 _KEY_KIND = 0
 # As Kafka 4.3 writes them with transaction.version=2.
 _VALUE_VERSION = 1
+_ENDED = ENDING | {TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT}
 _NEVER_WRITTEN = frozenset({TransactionState.DEAD, TransactionState.PREPARE_EPOCH_FENCE})
 
 
@@ -96,7 +104,7 @@ def _metadata(value: TransactionLogValue) -> TransactionMetadata:
         state = TransactionState.DEAD
     if state in _NEVER_WRITTEN:
         raise MalformedRequest(f"a transaction cannot be in the state {value.transaction_status}")
-    return TransactionMetadata(
+    metadata = TransactionMetadata(
         producer_id=value.producer_id,
         producer_epoch=value.producer_epoch,
         timeout_ms=value.transaction_timeout_ms,
@@ -112,6 +120,16 @@ def _metadata(value: TransactionLogValue) -> TransactionMetadata:
         next_producer_id=value.next_producer_id,
         client_version=value.client_transaction_version,
     )
+    return metadata._replace(last_producer_epoch=_last_epoch(metadata))
+
+
+def _last_epoch(metadata: TransactionMetadata) -> int:
+    """The epoch under which the last transaction was open, if ending it has raised the epoch."""
+    if metadata.state not in _ENDED or metadata.client_version < EPOCH_BUMP_VERSION:
+        return NO_PRODUCER_EPOCH
+    if metadata.state not in ENDING and metadata.producer_id != metadata.previous_producer_id:
+        return EXHAUSTED_EPOCH
+    return metadata.producer_epoch - 1
 
 
 def _key(transactional_id: str) -> bytes:
