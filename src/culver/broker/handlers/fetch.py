@@ -70,12 +70,12 @@ class _Fetch:
         "_cut_short",
         "_disk_failed",
         "_exchange",
+        "_held_back",
         "_leaders",
         "_max_bytes",
         "_must_look",
         "_node",
         "_refusal",
-        "_replicated",
         "_request",
         "_seen_bytes",
         "_timer",
@@ -171,12 +171,12 @@ class _Fetch:
             if wanted.fetch_offset > log.end_offset:
                 # The leader may well have it.
                 return _failed(partition.index, ErrorCode.OFFSET_NOT_AVAILABLE, aborted=None)
-        high_watermark = log.high_watermark
+        high_watermark, stable_offset = log.high_watermark, log.last_stable_offset
         data = PartitionData(
             partition_index=partition.index,
             error_code=0,
             high_watermark=high_watermark,
-            last_stable_offset=high_watermark,
+            last_stable_offset=stable_offset,
             log_start_offset=log.start_offset,
             aborted_transactions=[] if self._committed_only else None,
             records=[],
@@ -199,7 +199,7 @@ class _Fetch:
             result = log.read(
                 wanted.fetch_offset,
                 min(wanted.max_bytes, left),
-                high_watermark,
+                stable_offset if self._committed_only else high_watermark,
                 at_least_one=first,
                 ranges=self._exchange.connection.sends_files,
             )
@@ -213,6 +213,13 @@ class _Fetch:
             cold.append(result)
             return data
         data.records = cast("list[bytes]", result.buffers)  # or ranges of files, which the connection sends
+        if self._committed_only and result.size:
+            aborted = log.aborted_transactions(wanted.fetch_offset, min(result.below_offset, stable_offset))
+            if aborted:
+                data.aborted_transactions = [
+                    AbortedTransaction(producer_id=producer_id, first_offset=first_offset)
+                    for producer_id, first_offset in aborted
+                ]
         if result.rest is not None:
             cold.append(result.rest)
         elif not result.at_end:
@@ -245,18 +252,23 @@ class _Fetch:
     def _park(self, available_bytes: int) -> None:
         self._available_bytes = available_bytes
         self._seen_bytes = 0
-        # Has a watched partition other replicas? Then what is appended may not be read at once. And has it something
-        # beyond its high watermark now? Then even what was appended before may be news later.
-        self._replicated = self._must_look = False
+        # Has a watched partition other replicas, or are only ended transactions wanted? Then what is appended may not
+        # be read at once. And is there something now that may not be read yet? Then even that may be news later.
+        self._held_back = self._committed_only
+        self._must_look = False
         for wanted in self._context.partitions():
             partition = self._find(wanted)
             assert isinstance(partition, Partition), "a missing partition is answered at once"
             partition.waiters[self] = None
             self._watched.append(partition)
             self._seen_bytes += partition.appended_bytes
-            if partition.replicated:
-                self._replicated = True
-                if partition.log.high_watermark < partition.log.end_offset:
+            log = partition.log
+            if self._committed_only:
+                if log.last_stable_offset < log.end_offset:
+                    self._must_look = True
+            elif partition.replicated:
+                self._held_back = True
+                if log.high_watermark < log.end_offset:
                     self._must_look = True
         self._timer = self._node.scheduler.call_later(self._request.max_wait_ms, self._answer)
         self._exchange.on_abandon = self._stop_waiting
@@ -265,7 +277,7 @@ class _Fetch:
         """There is more to read in a watched partition, or another broker leads it, or it is gone."""
         appended_bytes = sum([partition.appended_bytes for partition in self._watched]) - self._seen_bytes
         enough = self._available_bytes + appended_bytes >= self._request.min_bytes
-        if self._replicated:
+        if self._held_back:
             # What was appended may not be committed yet: only a look at the logs tells.
             if enough or self._must_look or self._gone():
                 self._look_again()
