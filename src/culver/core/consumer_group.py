@@ -37,13 +37,15 @@ class ConsumerGroupState(Enum):
 class MemberTimers:
     """The deadlines of one member; see `Sessions` for what they are about."""
 
-    __slots__ = ("join", "rebalance", "session", "sync")
+    __slots__ = ("join", "must_join", "must_sync", "rebalance", "session", "sync")
 
     def __init__(self) -> None:
         self.session = Timer()
         self.rebalance = Timer()
         self.join = Timer()
         self.sync = Timer()
+        self.must_join = False
+        self.must_sync = False
 
     def cancel(self) -> None:
         for timer in (self.session, self.rebalance, self.join, self.sync):

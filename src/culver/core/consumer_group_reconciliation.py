@@ -7,7 +7,6 @@ from typing import TypeAlias
 
 from culver.core.consumer_group_member import Current, MemberState, Owned, owns_any
 from culver.core.consumer_group_records import Partitions
-from culver.errors import ErrorCode, KafkaError
 
 Reported: TypeAlias = Sequence[tuple[bytes, Sequence[int]]] | None
 """What a member says it has, by topic id; None when it does not say."""
@@ -39,11 +38,8 @@ def reconcile(
         if owns_any(reported, current.revoking):
             return current
     elif state is MemberState.UNKNOWN:
-        if reported is None or reported:
-            raise KafkaError(
-                ErrorCode.FENCED_MEMBER_EPOCH, "the member has to give up all its partitions and join again"
-            )
-        current = current._replace(epoch=target_epoch)
+        # It was let in because it has nothing.
+        reported = []
     return _advance(current, target_epoch, target, reported, is_taken)
 
 

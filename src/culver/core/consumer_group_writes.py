@@ -13,13 +13,16 @@ from typing import NamedTuple, TypeAlias
 from culver.core.consumer_group import ConsumerGroup
 from culver.core.consumer_group_records import ConsumerGroupRecord
 from culver.core.coordinator_effects import WRITTEN_ANYHOW, Effects, Finish
+from culver.core.coordinator_timers import Timer, TimerQueue
 from culver.core.group import ClassicGroup
-from culver.core.group_partition import GroupPartition
+from culver.core.group_partition import GroupPartition, nothing_more
 from culver.core.group_records import MetadataChange, StateRecord
 from culver.errors import ErrorCode
 
 # What goes into one write at most, unless a single change is larger.
 _MAX_RECORDS = 1_000
+# How soon to write again what may or may not be in the log.
+_ASK_AGAIN_MS = 1_000
 
 
 class Draft:
@@ -81,8 +84,16 @@ class _Line:
 class GroupWrites:
     """The lines of all groups of one partition in which something is on its way, or in doubt."""
 
-    def __init__(self, partition: GroupPartition) -> None:
+    def __init__(
+        self,
+        partition: GroupPartition,
+        timers: TimerQueue,
+        certain: Callable[[str, float, Effects], None],
+    ) -> None:
         self._partition = partition
+        self._timers = timers
+        # Told when a write that was in doubt turns out to be durable.
+        self._certain = certain
         self._lines: dict[str, _Line] = {}
         # Records that are in the log though it was not seen in time that they are durable. Nothing can be computed
         # before that is known, so they are written once more, which changes nothing if they are there.
@@ -164,6 +175,7 @@ class GroupWrites:
             line.writing = False
             if error in WRITTEN_ANYHOW:
                 self._doubtful[group_id] = records
+                self._ask_later(group_id, now_ms)
             for done, failed in taken:
                 if error is ErrorCode.NONE:
                     done(now_ms, out)
@@ -179,12 +191,23 @@ class GroupWrites:
         def ended(error: ErrorCode, now_ms: float, out: Effects) -> None:
             line.writing = False
             if error is ErrorCode.NONE:
-                self._doubtful.pop(group_id, None)
+                del self._doubtful[group_id]
+                self._certain(group_id, now_ms, out)
             else:
                 self._give_up(line, error, now_ms, out)
+                self._ask_later(group_id, now_ms)
             self._go_on(group_id, line, now_ms, out)
 
         self._partition.append(self._doubtful[group_id], ended, out)
+
+    def _ask_later(self, group_id: str, now_ms: float) -> None:
+        """Nobody may come; but members that are in the log have to be looked after."""
+
+        def ask(now_ms: float, out: Effects) -> None:
+            if group_id in self._doubtful and not self._partition.closed:
+                self.when_idle(group_id, _nothing, nothing_more, now_ms, out)
+
+        self._timers.schedule(Timer(), now_ms + _ASK_AGAIN_MS, ask)
 
     def _give_up(self, line: _Line, error: ErrorCode, now_ms: float, out: Effects) -> None:
         while line.queue:
@@ -202,3 +225,7 @@ class GroupWrites:
                 append.then(lambda _error, now_ms, out: self._go_on(group_id, line, now_ms, out))
                 return True
         return False
+
+
+def _nothing(_now_ms: float, _out: Effects) -> None:
+    """Nobody waits for this."""

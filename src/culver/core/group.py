@@ -249,7 +249,16 @@ class ClassicGroup:
                 )
             )
         self.leader_id = value.leader
-        self._learn_subscriptions()
+        self.learn_subscriptions()
+
+    def cancel_timers(self) -> None:
+        """Nothing happens by itself any more: the group is about to go."""
+        self.join_timer.cancel()
+        self.sync_timer.cancel()
+        for pending in self.pending_joins.values():
+            pending.cancel()
+        for member in self.members.values():
+            member.session_timer.cancel()
 
     def add(self, member: Member, parked: ParkedRequest | None = None) -> None:
         """Take a member in. The first one sets the protocol type and leads."""
@@ -359,14 +368,14 @@ class ClassicGroup:
         self.pending_syncs.clear()
         if self.members:
             self.protocol_name = self.select_protocol()
-            self._learn_subscriptions()
+            self.learn_subscriptions()
             self.transition_to(GroupState.COMPLETING_REBALANCE, wall_ms)
         else:
             self.protocol_name = None
-            self._learn_subscriptions()
+            self.learn_subscriptions()
             self.transition_to(GroupState.EMPTY, wall_ms)
 
-    def _learn_subscriptions(self) -> None:
+    def learn_subscriptions(self) -> None:
         self.subscribed_topics = None
         if not self.uses_consumer_protocol:
             return

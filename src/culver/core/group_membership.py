@@ -115,6 +115,9 @@ class MemberRequests:
             return ErrorCode.UNKNOWN_MEMBER_ID
         if request.generation_id != group.generation:
             return ErrorCode.ILLEGAL_GENERATION
+        if group.state is GroupState.DEAD:
+            # It is becoming a consumer group; its members will join that.
+            return ErrorCode.REBALANCE_IN_PROGRESS
         self._rebalance.renew_session(group, member, now_ms)
         if group.state is GroupState.PREPARING_REBALANCE:
             return ErrorCode.REBALANCE_IN_PROGRESS
@@ -123,8 +126,8 @@ class MemberRequests:
     # --- LeaveGroup ---
 
     def leave(
-        self, request: LeaveGroupRequest, context: RequestContext, now_ms: float, out: Effects
-    ) -> LeaveGroupResponse:
+        self, request: LeaveGroupRequest, context: RequestContext, token: Token, now_ms: float, out: Effects
+    ) -> None:
         """Let members go at once, without waiting for their sessions to end."""
         if context.api_version >= 3:
             identities = request.members
@@ -146,8 +149,10 @@ class MemberRequests:
                 self._rebalance.complete_join_if_all_are_here(group, now_ms, out)
             self._rebalance.partition.forget_group(group.group_id)
         if context.api_version >= 3:
-            return LeaveGroupResponse(error_code=ErrorCode.NONE, members=responses)
-        return LeaveGroupResponse(error_code=responses[0].error_code)
+            response = LeaveGroupResponse(error_code=ErrorCode.NONE, members=responses)
+        else:
+            response = LeaveGroupResponse(error_code=responses[0].error_code)
+        out.append(Reply(token, response))
 
     def _leave_one(self, group: ClassicGroup | None, identity: MemberIdentity, out: Effects) -> ErrorCode:
         if group is None:
