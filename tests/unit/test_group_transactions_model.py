@@ -128,6 +128,12 @@ class AllTopics:
     def partition_exists(self, name: str, partition: int) -> bool:
         return True
 
+    def partition_count(self, name: str) -> int:
+        return 1
+
+    def names(self) -> list[str]:
+        return ["t", "u"]
+
 
 class TransactionalOffsets(RuleBasedStateMachine):
     """Producers, consumers and a transaction coordinator at one partition, whose log is slow and fails at times."""

@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache, partial
 
 from culver.core import authorized_operations
+from culver.core.consumer_group_describe import consumer_group_error
+from culver.core.consumer_group_heartbeat import heartbeat_error
+from culver.core.consumer_groups import ConsumerGroups
 from culver.core.coordinator_effects import (
     Append,
     Effects,
     Finish,
-    Gather,
     Marker,
     Reply,
     RequestContext,
@@ -22,22 +24,25 @@ from culver.core.coordinator_effects import (
 )
 from culver.core.coordinator_timers import Timer, TimerQueue
 from culver.core.group import ClassicGroup, GroupState
-from culver.core.group_admin import delete_groups, describe_error, describe_group, list_groups
+from culver.core.group_admin import describe_error, describe_group, list_groups
 from culver.core.group_join import JoinRequests
 from culver.core.group_membership import MemberRequests
+from culver.core.group_offset_expiry import OffsetExpiry
 from culver.core.group_offset_fetch import fetch_offsets
 from culver.core.group_offsets import OffsetRequests, commit_error, txn_commit_error
 from culver.core.group_parking import ParkedRequests
 from culver.core.group_partition import NO_PRODUCER, GroupPartition
 from culver.core.group_rebalance import Rebalance, join_error, sync_error
 from culver.core.group_records import decode_change, decode_group_value
+from culver.core.group_removal import GroupRemoval, delete_groups
 from culver.core.group_settings import GroupSettings, Topics
-from culver.errors import ErrorCode, MalformedRequest
-from culver.protocol.messages.delete_groups import (
-    DeletableGroupResult,
-    DeleteGroupsRequest,
-    DeleteGroupsResponse,
+from culver.errors import ErrorCode, KafkaError, MalformedRequest
+from culver.protocol.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
 )
+from culver.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from culver.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from culver.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from culver.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from culver.protocol.messages.join_group import JoinGroupRequest
@@ -80,11 +85,16 @@ class _Shard:
         self.joins = JoinRequests(self.rebalance, coordinator.new_member_id)
         self.members = MemberRequests(self.rebalance)
         self.offsets = OffsetRequests(self.rebalance, coordinator.topics)
+        self.consumers = ConsumerGroups(self.rebalance, coordinator.topics, coordinator.new_member_id)
+        self.removal = GroupRemoval(self.partition, self.consumers.writes, self.consumers.progress.erase)
+        self.offset_expiry = OffsetExpiry(
+            self.partition, coordinator.settings, coordinator.wall_clock_ms, self.removal.remove_unused
+        )
         self.expiry_timer = Timer()
 
 
 class GroupCoordinator:
-    """Answers the requests of classic groups.
+    """Answers the requests of groups, of both kinds.
 
     Partitions come and go: `load_begin`, `replay` for each record in its log, `load_done`; `unload` when
     another broker takes over. While a partition loads, requests for its groups hear
@@ -164,6 +174,7 @@ class GroupCoordinator:
                 shard.rebalance.renew_session(group, member, now_ms)
             if len(group.members) > self.settings.group_max_size:
                 shard.rebalance.prepare(group, now_ms, out)
+        shard.consumers.shard.load_done(now_ms)
         interval_ms = self.settings.offsets_retention_check_interval_ms
         # The partitions take turns, so that no check holds up everyone for long.
         turn = (partition + 1) / self.settings.offsets_topic_num_partitions
@@ -183,14 +194,11 @@ class GroupCoordinator:
         shard.partition.closed = True
         for group in shard.partition.groups.values():
             group.transition_to(GroupState.DEAD, self.wall_clock_ms())
-            group.join_timer.cancel()
-            group.sync_timer.cancel()
-            for pending in group.pending_joins.values():
-                pending.cancel()
+            group.cancel_timers()
             for member in group.members.values():
-                member.session_timer.cancel()
                 shard.rebalance.answer_join(group, member, join_error(member.member_id, error), out)
                 shard.rebalance.answer_sync(member, sync_error(error), out)
+        shard.consumers.shard.unload()
         for append in list(shard.partition.in_flight):
             append.finish(error, now_ms, out)
         shard.partition.in_flight.clear()
@@ -252,8 +260,14 @@ class GroupCoordinator:
         names = list(names)
         for shard in self._shards.values():
             if not shard.partition.loading:
-                shard.offsets.topics_deleted(names, now_ms, out)
+                shard.offset_expiry.topics_deleted(names, now_ms, out)
         return out
+
+    def on_topics_changed(self, names: Iterable[str]) -> None:
+        """Topics have come, gone, or have more partitions: consumer groups that read them will look."""
+        names = set(names)
+        for shard in self._shards.values():
+            shard.consumers.shard.topics_changed(names)
 
     def group(self, group_id: str) -> ClassicGroup | None:
         """A group as it is now, to look at."""
@@ -275,7 +289,11 @@ class GroupCoordinator:
         if shard is None:
             out.append(Reply(token, join_error(request.member_id, error)))
         else:
-            shard.joins.handle(request, context, token, now_ms, out)
+            join = partial(shard.joins.handle, request, context, token)
+            if shard.consumers.has(request.group_id):
+                shard.consumers.join(request, context, token, join, now_ms, out)
+            else:
+                join(now_ms, out)
         return out
 
     def handle_sync_group(
@@ -286,7 +304,11 @@ class GroupCoordinator:
         if shard is None:
             out.append(Reply(token, sync_error(error)))
         else:
-            shard.members.sync(request, context, token, now_ms, out)
+            sync = partial(shard.members.sync, request, context, token)
+            if shard.consumers.has(request.group_id):
+                shard.consumers.sync(request, token, sync, now_ms, out)
+            else:
+                sync(now_ms, out)
         return out
 
     def handle_heartbeat(
@@ -295,7 +317,11 @@ class GroupCoordinator:
         """Hot."""
         shard = self._shards.get(self.partition_for(request.group_id))
         if shard is not None and not shard.partition.loading and request.group_id:
-            error = shard.members.heartbeat(request, now_ms)
+            group = shard.partition.consumer_groups.get(request.group_id)
+            if group is None:
+                error = shard.members.heartbeat(request, now_ms)
+            else:
+                error = shard.consumers.classic_heartbeat(group, request, now_ms)
         else:
             _, error = self._find(request.group_id, needs_name=True)
             if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
@@ -311,8 +337,24 @@ class GroupCoordinator:
         if shard is None:
             out.append(Reply(token, LeaveGroupResponse(error_code=error)))
         else:
-            response = shard.members.leave(request, context, now_ms, out)
-            out.append(Reply(token, response))
+            leave = partial(shard.members.leave, request, context, token)
+            if shard.consumers.has(request.group_id):
+                shard.consumers.leave(request, context, token, leave, now_ms, out)
+            else:
+                leave(now_ms, out)
+        return out
+
+    def handle_consumer_group_heartbeat(
+        self, request: ConsumerGroupHeartbeatRequest, context: RequestContext, token: Token, now_ms: float
+    ) -> Effects:
+        """Hot."""
+        out: Effects = []
+        shard = self._shards.get(self.partition_for(request.group_id))
+        if shard is not None and not shard.partition.loading and request.group_id:
+            shard.consumers.heartbeats.handle(request, context, token, now_ms, out)
+        else:
+            _, error = self._find(request.group_id, needs_name=True)
+            out.append(Reply(token, heartbeat_error(KafkaError(error))))
         return out
 
     # --- offsets ---
@@ -387,6 +429,21 @@ class GroupCoordinator:
                 groups.append(described)
         return [Reply(token, DescribeGroupsResponse(groups=groups))]
 
+    def handle_consumer_group_describe(
+        self, request: ConsumerGroupDescribeRequest, context: RequestContext, token: Token, now_ms: float
+    ) -> Effects:
+        groups = []
+        for group_id in request.group_ids:
+            shard, error = self._find(group_id, needs_name=True)
+            if shard is None:
+                groups.append(consumer_group_error(group_id, error))
+            else:
+                described = shard.consumers.describe(group_id)
+                if described.error_code == ErrorCode.NONE and request.include_authorized_operations:
+                    described.authorized_operations = authorized_operations.ON_GROUP
+                groups.append(described)
+        return [Reply(token, ConsumerGroupDescribeResponse(groups=groups))]
+
     def handle_list_groups(
         self, request: ListGroupsRequest, context: RequestContext, token: Token, now_ms: float
     ) -> Effects:
@@ -402,32 +459,15 @@ class GroupCoordinator:
         self, request: DeleteGroupsRequest, context: RequestContext, token: Token, now_ms: float
     ) -> Effects:
         out: Effects = []
-        results: dict[str, ErrorCode] = {}
-        by_partition: dict[int, list[str]] = {}
-        for group_id in request.groups_names:
+
+        def find(group_id: str) -> tuple[GroupRemoval | None, ErrorCode]:
             shard, error = self._find(group_id)
-            if shard is None:
-                results[group_id] = error
-            else:
-                by_partition.setdefault(shard.partition.number, []).append(group_id)
+            return None if shard is None else shard.removal, error
 
-        def done(out: Effects) -> None:
-            answers = [
-                DeletableGroupResult(group_id=group_id, error_code=results[group_id])
-                for group_id in dict.fromkeys(request.groups_names)
-            ]
-            out.append(Reply(token, DeleteGroupsResponse(results=answers)))
+        def done(response: DeleteGroupsResponse, out: Effects) -> None:
+            out.append(Reply(token, response))
 
-        gather = Gather(done)
-
-        def one_done(part: dict[str, ErrorCode], out: Effects) -> None:
-            results.update(part)
-            gather.close(out)
-
-        for number, group_ids in by_partition.items():
-            gather.add()
-            delete_groups(self._shards[number].partition, group_ids, one_done, now_ms, out)
-        gather.close(out)
+        delete_groups(request, find, done, now_ms, out)
         return out
 
     # --- inside ---
@@ -449,6 +489,6 @@ class GroupCoordinator:
         return shard, ErrorCode.NONE
 
     def _expire_offsets(self, shard: _Shard, now_ms: float, out: Effects) -> None:
-        shard.offsets.expire(now_ms, out)
+        shard.offset_expiry.expire(now_ms, out)
         interval_ms = self.settings.offsets_retention_check_interval_ms
         self.timers.schedule(shard.expiry_timer, now_ms + interval_ms, partial(self._expire_offsets, shard))

@@ -1,4 +1,4 @@
-"""Committed offsets: OffsetCommit, TxnOffsetCommit, OffsetDelete, and their expiry.
+"""Committed offsets: OffsetCommit, TxnOffsetCommit and OffsetDelete.
 
 OffsetCommit 2-10: until 4 with a retention time of its own; since 6 with leader epochs; since 7 static
 members; since 9 GROUP_ID_NOT_FOUND for an unknown group; since 10 topic ids instead of names.
@@ -7,7 +7,6 @@ TxnOffsetCommit 0-5: since 2 with leader epochs; since 3 the consumer says who i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from culver.core.coordinator_effects import (
@@ -18,16 +17,15 @@ from culver.core.coordinator_effects import (
     Token,
     append_error,
 )
-from culver.core.group import ClassicGroup, GroupState
+from culver.core.group import GroupState
 from culver.core.group_offset_checks import Committer, check_commit
-from culver.core.group_partition import GroupPartition, nothing_more
+from culver.core.group_partition import GroupPartition
 from culver.core.group_rebalance import Rebalance
 from culver.core.group_records import (
     NO_TIMESTAMP,
     ZERO_ID,
     CommittedOffset,
     StateRecord,
-    group_tombstone,
     offset_record,
     offset_tombstone,
 )
@@ -53,15 +51,13 @@ from culver.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 
-# Records per write when many offsets go at once: small enough for any batch size limit.
-_MAX_TOMBSTONES_PER_APPEND = 1_000
 _MAX_TIMESTAMP_MS = 2**63 - 1
 # Offsets with a retention time of their own are kept in an older form, with a 16-bit length in UTF-8.
 _MAX_OLD_METADATA_LENGTH = 8_000
 
 
 class OffsetRequests:
-    """Commits, deletes and expires offsets of the groups of one partition."""
+    """Commits and deletes offsets of the groups of one partition."""
 
     def __init__(self, rebalance: Rebalance, topics: Topics) -> None:
         self._rebalance = rebalance
@@ -285,69 +281,6 @@ class OffsetRequests:
 
         self._partition.append(records, finish, out)
 
-    # --- offsets that go by themselves ---
-
-    def expire(self, now_ms: float, out: Effects) -> None:
-        """Remove offsets that nobody has used for the retention time, and groups that hold nothing more."""
-        self._partition.after_in_flight(lambda _now_ms, out: self._expire(out), now_ms, out)
-
-    def _expire(self, out: Effects) -> None:
-        wall_ms = self._rebalance.wall_clock_ms()
-        retention_ms = self._settings.offsets_retention_ms
-        pending = self._partition.pending
-        # Those came after the check was due, while it waited for others.
-        in_flight = self._partition.keys_in_flight()
-        groups_in_flight = {group_id for group_id, _, _ in in_flight}
-        records: list[StateRecord] = []
-        for group in list(self._partition.groups.values()):
-            topics = self._partition.offsets.get(group.group_id)
-            # What an open transaction may yet commit keeps the group.
-            left = int(pending.has_group(group.group_id) or group.group_id in groups_in_flight)
-            if topics is not None:
-                base = _expiry_base(group)
-                for topic, offsets in topics.items():
-                    if base is None or group.is_subscribed_to(topic):
-                        left += len(offsets)
-                        continue
-                    for partition, committed in offsets.items():
-                        if (
-                            _is_expired(committed, base(committed), wall_ms, retention_ms)
-                            and not pending.contains(group.group_id, topic, partition)
-                            and (group.group_id, topic, partition) not in in_flight
-                        ):
-                            records.append(offset_tombstone(group.group_id, topic, partition))
-                        else:
-                            left += 1
-            if left == 0 and group.state is GroupState.EMPTY and group.is_forgettable:
-                if group.saved is not None or topics is not None:
-                    records.append(group_tombstone(group.group_id))
-                else:
-                    self._partition.forget_group(group.group_id)
-        self._append_in_parts(records, out)
-
-    def topics_deleted(self, names: Iterable[str], now_ms: float, out: Effects) -> None:
-        """Remove all offsets of these topics: one with the same name starts anew."""
-        names = set(names)
-        self._partition.after_in_flight(lambda _now_ms, out: self._topics_deleted(names, out), now_ms, out)
-
-    def _topics_deleted(self, names: Iterable[str], out: Effects) -> None:
-        keys = {
-            (group_id, topic, partition): None
-            for group_id, topics in self._partition.offsets.items()
-            for topic in names
-            for partition in topics.get(topic, ())
-        }
-        keys |= {key: None for key in self._partition.pending.all_keys() if key[1] in names}
-        # Those came after the deletion: they are of another topic of the same name.
-        in_flight = self._partition.keys_in_flight()
-        records = [offset_tombstone(*key) for key in keys if key not in in_flight]
-        self._append_in_parts(records, out)
-
-    def _append_in_parts(self, records: list[StateRecord], out: Effects) -> None:
-        for start in range(0, len(records), _MAX_TOMBSTONES_PER_APPEND):
-            # If it fails, the next check finds the same offsets again.
-            self._partition.append(records[start : start + _MAX_TOMBSTONES_PER_APPEND], nothing_more, out)
-
 
 _Response = TypeVar("_Response", OffsetCommitResponse, TxnOffsetCommitResponse)
 
@@ -397,31 +330,3 @@ def txn_commit_error(request: TxnOffsetCommitRequest, error: ErrorCode) -> TxnOf
 def _is_too_long(metadata: str, limit: int) -> bool:
     """As clients count: in UTF-16 units, of which a character has one or two."""
     return len(metadata) * 2 > limit and len(metadata.encode("utf-16-le")) // 2 > limit
-
-
-def _expiry_base(group: ClassicGroup) -> Callable[[CommittedOffset], int] | None:
-    """From when on the retention time of an offset runs; None while the group is in use."""
-
-    def commit_time(committed: CommittedOffset) -> int:
-        return committed.commit_timestamp_ms
-
-    if group.protocol_type is None:
-        return commit_time
-    if group.state is GroupState.EMPTY:
-        if group.state_timestamp_ms == NO_TIMESTAMP:
-            return commit_time
-        emptied_ms = group.state_timestamp_ms
-        return lambda committed: emptied_ms
-    if (
-        group.state is GroupState.STABLE
-        and group.uses_consumer_protocol
-        and group.subscribed_topics is not None
-    ):
-        return commit_time
-    return None
-
-
-def _is_expired(committed: CommittedOffset, base_ms: int, wall_ms: int, retention_ms: int) -> bool:
-    if committed.expire_timestamp_ms != NO_TIMESTAMP:
-        return wall_ms >= committed.expire_timestamp_ms
-    return wall_ms - base_ms >= retention_ms
