@@ -38,9 +38,14 @@ _ASK_AGAIN = frozenset(
 
 
 def handle(node: Node, exchange: Exchange, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse | None:
+    if not request.group_id:
+        return failed(request, ErrorCode.INVALID_GROUP_ID)
+    if not request.transactional_id:
+        # No coordinator could be asked whether there is such a transaction.
+        return failed(request, ErrorCode.INVALID_REQUEST)
     target = (GROUP_OFFSETS_TOPIC, node.groups.coordinator.partition_for(request.group_id))
     partition = node.partitions.get(*target)
-    if partition is None or partition.state is None or not request.transactional_id:
+    if partition is None or partition.state is None:
         # The coordinator knows what to say.
         return _commit(node, exchange, request)
     log = partition.log
