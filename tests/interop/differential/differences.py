@@ -23,7 +23,6 @@ NOT_DECODED = (
 REPEATED = (
     "Kafka drops all but one of a partition's batches and says nothing; Culver appends and answers each"
 )
-NO_TRANSACTIONS = "transactions are not served yet"
 CREATED_AT_ONCE = "Culver makes the topic before it answers; Kafka answers first and makes it afterwards"
 NO_TIMEOUT = "the topic is made at once; Kafka hands the request to its controller and does not wait for it"
 OWN_SETTING = "a setting that only Culver has"
@@ -37,7 +36,6 @@ NO_LOG_START = "in an error the log start offset means nothing; which errors car
 # API keys that Kafka serves and Culver does not.
 NOT_SERVED: dict[str, Iterable[int]] = {
     "SASL is not served yet": (17, 36),
-    NO_TRANSACTIONS: (24, 25, 26, 27, 28, 65, 66),
     "access control lists are not served yet": (29, 30, 31),
     "a broker has one log directory": (34,),
     "delegation tokens are not planned": (38, 39, 40, 41),
@@ -285,7 +283,7 @@ DIFFERENCES: list[Difference] = [
     ),
     *(
         difference(script, ANYTHING, "*log_start_offset", "-1", "0", NO_LOG_START)
-        for script in ("produce bad batches", "produce too much", "sequences")
+        for script in ("produce bad batches", "produce too much", "sequences", "transactions*")
     ),
     *(
         difference("produce batches that are bad inside", step, field, kafka, culver, NOT_DECODED)
@@ -328,29 +326,6 @@ DIFFERENCES: list[Difference] = [
         PRESENT,
         ABSENT,
         "what is wrong is wrong with the batch as a whole; Culver names its first record, Kafka every one",
-    ),
-    difference(
-        "transactional batches without a transaction",
-        "transactional batch, with a transactional id",
-        "*error_code",
-        "NOT_ENOUGH_REPLICAS",
-        "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
-        NO_TRANSACTIONS,
-    ),
-    *(
-        difference(
-            "transactional batches without a transaction",
-            "plain batch, with a transactional id",
-            field,
-            kafka,
-            culver,
-            NO_TRANSACTIONS,
-        )
-        for field, kafka, culver in (
-            ("*error_code", "NONE", "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"),
-            ("*base_offset", "0", "-1"),
-            ("*log_start_offset", "0", "-1"),
-        )
     ),
     # --- groups ---
     difference(

@@ -26,8 +26,16 @@ NODE_LIST_FIELDS = {
 }
 TEXT_FIELDS = {"error_message", "batch_index_error_message", "documentation"}
 MEMBER_FIELDS = {"member_id", "leader"}
-TIME_FIELDS = {"timestamp", "log_append_time_ms", "last_timestamp", "base_timestamp", "max_timestamp"}
+TIME_FIELDS = {
+    "timestamp",
+    "log_append_time_ms",
+    "last_timestamp",
+    "base_timestamp",
+    "max_timestamp",
+    "transaction_start_time_ms",
+}
 ADDRESS_FIELDS = {"host", "client_host"}
+INDEX_LIST_FIELDS = {"partitions"}
 # Brokers build these from hash tables: their order carries no meaning.
 SORT_KEYS = (
     "name",
@@ -38,6 +46,7 @@ SORT_KEYS = (
     "key",
     "api_key",
     "member_id",
+    "transactional_id",
     "partition_index",
     "partition",
     "index",
@@ -83,6 +92,8 @@ class Normaliser:
             if not ordered and items and isinstance(items[0], dict):
                 items = _merged(items)
                 items.sort(key=_sort_key)
+            elif not ordered and name in INDEX_LIST_FIELDS:
+                items.sort()
             return items
         if name in TEXT_FIELDS:
             return value if not value else "<text>"
