@@ -285,6 +285,16 @@ def test_an_empty_transactional_id(connection: RawConnection) -> None:
     assert WireProducer(connection, "").init() is ErrorCode.INVALID_REQUEST
 
 
+@pytest.mark.parametrize("version", [3, 5])
+def test_offsets_of_no_transaction_or_no_group(
+    connection: RawConnection, producer: WireProducer, version: int
+) -> None:
+    nameless = WireProducer(connection, "")
+    nameless.producer_id, nameless.epoch = producer.producer_id, producer.epoch
+    assert nameless.commit_offset("group", "source", 0, 1, version=version) is ErrorCode.INVALID_REQUEST
+    assert producer.commit_offset("", "source", 0, 1, version=version) is ErrorCode.INVALID_GROUP_ID
+
+
 def test_partitions_that_are_not_there(producer: WireProducer, topic: str) -> None:
     assert producer.add(topic, 0, 7) == [
         ErrorCode.OPERATION_NOT_ATTEMPTED,
