@@ -13,7 +13,7 @@ from pathlib import Path
 
 from anchors import Unavailable, kafka
 
-from bench import cluster, fetch, footprint, growth, latency, librdkafka, limits, load, produce
+from bench import cluster, fetch, footprint, growth, latency, librdkafka, limits, load, produce, transactions
 from bench.session import FULL, QUICK, Session, progress
 from bench.table import Report
 
@@ -66,6 +66,7 @@ def _measure(session: Session) -> None:
             footprint.memory_loaded(session, brokers)
     else:
         limits.measure(session)
+    transactions.run(session)
     growth.run(session)
     cluster.run(session)
     if machine is not None:

@@ -79,9 +79,9 @@ def produce_request(topic: str, partition: int, batch: bytes, acks: int, timeout
     return frame(PRODUCE, DATA_VERSION, body)
 
 
-def fetch_request(topic: str, partition: int, offset: int, max_bytes: int) -> bytes:
+def fetch_request(topic: str, partition: int, offset: int, max_bytes: int, isolation: int = 0) -> bytes:
     """A sessionless fetch of one partition that wants all it asks for and waits up to half a second for it."""
-    body = struct.pack(">iiiibii", -1, 500, max_bytes, max_bytes, 0, 0, -1)
+    body = struct.pack(">iiiibii", -1, 500, max_bytes, max_bytes, isolation, 0, -1)
     asked = struct.pack(">iiqiqi", partition, -1, offset, -1, -1, max_bytes) + b"\0"
     body += unsigned_varint(2) + compact_string(topic) + unsigned_varint(2) + asked + b"\0"
     body += unsigned_varint(1) + compact_string("") + b"\0"
