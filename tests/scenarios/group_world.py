@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from group_printing import SHOW, show_record
 
-from culver.core.group_coordinator import GroupCoordinator
 from culver.core.coordinator_effects import WRITTEN_ANYHOW, Append, Effects, Reply, RequestContext
+from culver.core.group_coordinator import GroupCoordinator
 from culver.core.group_records import StateRecord
 from culver.core.group_settings import GroupSettings
 from culver.errors import ErrorCode
@@ -97,7 +97,7 @@ class Asked(NamedTuple):
 class GroupWorld:
     """See the module's text. `run` is the door: a command in, printed lines out."""
 
-    settings: dict[str, int] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.now_ms = START_MS
@@ -139,7 +139,9 @@ class GroupWorld:
                 group_instance_id=options.get("instance"),
                 protocol_type=options.get("type", "consumer"),
                 protocols=[
-                    JoinGroupRequestProtocol(name=protocol, metadata=subscription(options.get("topics", "t")))
+                    JoinGroupRequestProtocol(
+                        name=protocol, metadata=self._subscription(options.get("topics", "t"))
+                    )
                     for protocol in options.get("protocols", "range").split(",")
                     if protocol
                 ],
@@ -159,7 +161,7 @@ class GroupWorld:
                 protocol_name=options.get("protocol", client.protocol),
                 assignments=[
                     SyncGroupRequestAssignment(
-                        member_id=self.clients[other].member_id, assignment=assignment.encode()
+                        member_id=self.clients[other].member_id, assignment=self._assignment(assignment)
                     )
                     for other, assignment in given.items()
                 ],
@@ -289,7 +291,7 @@ class GroupWorld:
 
     def do_settings(self, _words: list[str], options: dict[str, str]) -> None:
         """Start over with these settings; what is in the log stays."""
-        self.settings.update((name, int(value)) for name, value in options.items())
+        self.settings.update((name, self._setting(value)) for name, value in options.items())
         self.do_restart([], {})
 
     def do_advance(self, words: list[str], options: dict[str, str]) -> None:
@@ -383,7 +385,19 @@ class GroupWorld:
 
     def _new_coordinator(self) -> GroupCoordinator:
         settings = GroupSettings(**{"offsets_topic_num_partitions": 1, **self.settings})
-        return GroupCoordinator(settings, self.topics, self._new_id, lambda: self.now_ms)
+        return GroupCoordinator(settings, self._topics(), self._new_id, lambda: self.now_ms)
+
+    def _topics(self) -> Any:
+        return self.topics
+
+    def _setting(self, value: str) -> Any:
+        return int(value)
+
+    def _subscription(self, topics: str) -> bytes:
+        return subscription(topics)
+
+    def _assignment(self, text: str) -> bytes:
+        return text.encode()
 
     def _load(self) -> None:
         self.coordinator.load_begin(PARTITION)
@@ -422,12 +436,15 @@ class GroupWorld:
     def _append(self, append: Append) -> None:
         if self.failing is ErrorCode.NONE:
             self.log += append.records
-            self.printed += [f"log: {show_record(record)}" for record in append.records]
+            self.printed += [f"log: {self._show_record(record)}" for record in append.records]
         else:
             self.printed.append(f"log: {self.failing.name}")
             if self.failing in WRITTEN_ANYHOW:
                 self.log += append.records
         self._carry_out(self.coordinator.append_done(append, self.failing, self.now_ms))
+
+    def _show_record(self, record: StateRecord) -> str:
+        return show_record(record)
 
     def _reply(self, token: Asked, response: Any) -> None:
         client = self.clients.get(token.client)

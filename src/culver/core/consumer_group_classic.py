@@ -60,11 +60,13 @@ class ClassicRequests:
             if draft.group is None:
                 draft.is_last = True
                 return again
-            if not draft.group.members:
+            if not draft.group.members and request.member_id == NO_MEMBER_ID:
                 # Nobody speaks the consumer protocol here: a classic member makes it a classic group.
                 shard.progress.erase(draft)
                 return again
             try:
+                if not draft.group.members:
+                    raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
                 return self._join(draft, draft.group, request, context, token, again)
             except KafkaError as refusal:
                 response = Reply(token, join_error(request.member_id, refusal.code))

@@ -197,6 +197,12 @@ def downgraded(group: ConsumerGroup, leaving: Collection[str], topics: Topics, w
 
 
 def write_downgraded(draft: Draft, classic: ClassicGroup) -> None:
-    """To be written behind the consumer group's end."""
+    """To be written behind the consumer group's end.
+
+    Without a leader: whoever reads this back knows by that that the members have yet to join. Nobody else would find
+    out that the partitions of those who went are nobody's.
+    """
     assignments = {member.member_id: member.assignment for member in classic.members.values()}
-    draft.write_other([group_record(classic.group_id, classic.to_saved_value(assignments))])
+    value = classic.to_saved_value(assignments)
+    value.leader = None
+    draft.write_other([group_record(classic.group_id, value)])

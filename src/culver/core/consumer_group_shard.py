@@ -77,8 +77,8 @@ class ConsumerGroupShard:
         write_downgraded(draft, classic)
 
         def done(now_ms: float, out: Effects) -> None:
-            then(now_ms, out)
             self._adopt(classic, now_ms, out)
+            then(now_ms, out)
 
         return done
 

@@ -152,6 +152,11 @@ class ClassicGroup:
         )
 
     @property
+    def needs_rebalance(self) -> bool:
+        """It was a consumer group when it was saved: its members have yet to join."""
+        return bool(self.members) and self.leader_id is None
+
+    @property
     def uses_consumer_protocol(self) -> bool:
         return self.protocol_type == CONSUMER_PROTOCOL_TYPE
 

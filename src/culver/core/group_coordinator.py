@@ -172,7 +172,7 @@ class GroupCoordinator:
             group.restore(saved)
             for member in group.members.values():
                 shard.rebalance.renew_session(group, member, now_ms)
-            if len(group.members) > self.settings.group_max_size:
+            if len(group.members) > self.settings.group_max_size or group.needs_rebalance:
                 shard.rebalance.prepare(group, now_ms, out)
         shard.consumers.shard.load_done(now_ms)
         interval_ms = self.settings.offsets_retention_check_interval_ms
