@@ -379,3 +379,14 @@ def test_requests_behind_one_that_waits_for_its_coordinator_keep_their_order(
         assert answer.responses[0].partition_responses[0].error_code == 0
     assert producer.end(commit=True, version=5) is OK
     until(lambda: read(connection, topic) == [b"%d" % number for number in range(20)])
+
+
+def test_a_transaction_of_the_second_generation_begins_with_sequence_0(
+    connection: RawConnection, producer: WireProducer, topic: str
+) -> None:
+    producer.sequences[topic, 0] = 5
+    assert producer.produce(topic, 0, b"x", version=12) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    producer.sequences[topic, 0] = 0
+    assert producer.produce(topic, 0, b"x", version=12) is OK
+    assert producer.end(commit=True, version=5) is OK
+    until(lambda: read(connection, topic) == [b"x"])

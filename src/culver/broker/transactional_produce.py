@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 _MAGIC_POSITION = 16
 _ATTRIBUTES_POSITION = 22
-_PRODUCER = Struct(">qh")  # id and epoch
+_PRODUCER = Struct(">qhi")  # id, epoch and first sequence
 _PRODUCER_POSITION = 43
 _HEADER_BYTES = 61
 
@@ -46,6 +45,7 @@ class Unverified:
         "_transactional_id",
         "_version",
         "error",
+        "refused",
         "verdicts",
         "why",
     )
@@ -57,6 +57,8 @@ class Unverified:
         self._version = version
         # Ended by any marker of the producer: what was verified before it does not hold after it.
         self._guards: dict[Target, object] = {}
+        # What the partitions themselves have against their batches.
+        self.refused: Verdicts = {}
         self.verdicts: Verdicts | None = None
         self.error = ErrorCode.NONE
         self.why = ""
@@ -68,13 +70,17 @@ class Unverified:
         self.error, self.why = error, why
 
     def __bool__(self) -> bool:
-        return bool(self._guards) or self.error is not ErrorCode.NONE
+        return bool(self._guards or self.refused) or self.error is not ErrorCode.NONE
 
     def is_of(self, producer: tuple[int, int]) -> bool:
         return producer == (self._producer_id, self._producer_epoch)
 
     def verify(self, node: Node, verified: Callable[[], object]) -> None:
         """Ask; `verified` is called when there are verdicts, perhaps at once."""
+        if not self._guards:
+            self.verdicts = {}
+            verified()
+            return
 
         def answered(verdicts: Verdicts) -> None:
             self.verdicts = verdicts
@@ -91,6 +97,8 @@ class Unverified:
 
     def verdict(self, topic: str, index: int) -> tuple[ErrorCode, object | None]:
         """What to say of a partition's batch, or the guard with which it may be appended."""
+        if (topic, index) in self.refused:
+            return self.refused[topic, index], None
         guard = self._guards.get((topic, index))
         if guard is None or self.verdicts is None:
             return ErrorCode.NONE, None  # not in question
@@ -119,17 +127,23 @@ def unverified(node: Node, request: ProduceRequest, version: int) -> Unverified 
             producer = _transactional_producer(data.records)
             if producer is None:
                 continue
+            producer_id, epoch, sequence = producer
             if found is None:
-                found = Unverified(request.transactional_id, *producer, version)
-            elif not found.is_of(producer):
+                found = Unverified(request.transactional_id, producer_id, epoch, version)
+            elif not found.is_of((producer_id, epoch)):
                 found.refuse(
                     ErrorCode.INVALID_PRODUCER_ID_MAPPING, "the request holds batches of several producers"
                 )
             partition = node.partitions.get(name, data.index)
             if partition is None or partition.state is None:
                 continue
-            with contextlib.suppress(KafkaError):  # which the append will say again
-                guard = partition.log.begin_verification(*producer)
+            try:
+                guard = partition.log.begin_verification(
+                    producer_id, epoch, sequence, begins_at_zero=version >= _ADDS_SINCE_VERSION
+                )
+            except KafkaError as error:
+                found.refused[name, data.index] = error.code
+            else:
                 if guard is not None:
                     found.add((name, data.index), guard)
     return found if found else None
@@ -158,8 +172,8 @@ def copied(request: ProduceRequest) -> ProduceRequest:
     )
 
 
-def _transactional_producer(records: memoryview | None) -> tuple[int, int] | None:
-    """Id and epoch of a transactional batch's producer; None for anything else."""
+def _transactional_producer(records: memoryview | None) -> tuple[int, int, int] | None:
+    """Id, epoch and first sequence of a transactional batch's producer; None for anything else."""
     if (
         records is None
         or len(records) < _HEADER_BYTES
@@ -167,5 +181,5 @@ def _transactional_producer(records: memoryview | None) -> tuple[int, int] | Non
         or not records[_ATTRIBUTES_POSITION] & TRANSACTIONAL_BIT
     ):
         return None
-    producer: tuple[int, int] = _PRODUCER.unpack_from(records, _PRODUCER_POSITION)
+    producer: tuple[int, int, int] = _PRODUCER.unpack_from(records, _PRODUCER_POSITION)
     return producer if producer[0] >= 0 else None

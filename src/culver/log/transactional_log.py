@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from culver.errors import ErrorCode, KafkaError
 from culver.log.aborted_search import collect_aborted
 from culver.log.append_log import AppendLog, AppendResult
 from culver.log.batches import HEADER
@@ -46,15 +47,24 @@ class TransactionalLog(AppendLog):
         states = self._producers
         return producer_id in states.transactions.open and states.producers[producer_id].epoch == epoch
 
-    def begin_verification(self, producer_id: int, epoch: int, sequence: int | None = None) -> object | None:
+    def begin_verification(
+        self, producer_id: int, epoch: int, sequence: int | None = None, *, begins_at_zero: bool = False
+    ) -> object | None:
         """A guard, for `append` to know that no marker has come since; None when the transaction is open already.
 
         With a sequence, a batch that waits for an answer is not overtaken by one behind it that waits for the same.
+        With `begins_at_zero` a producer of which nothing is known must begin with sequence 0: where every transaction
+        has an epoch of its own, nothing of it can have been forgotten.
         """
         if self.transaction_open(producer_id, epoch):
             return None
         states = self._producers
         states.check_fenced(producer_id, epoch)
+        if begins_at_zero and sequence and producer_id not in states.producers:
+            raise KafkaError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"producer {producer_id} (epoch {epoch}) began with sequence {sequence} instead of 0",
+            )
         return states.transactions.guard(producer_id, epoch, sequence)
 
     def append_marker(
