@@ -15,6 +15,7 @@ KEY_FIELDS = (
     "topic",
     "topic_name",
     "group_id",
+    "transactional_id",
     "key",
     "topic_id",
     "api_key",

@@ -31,6 +31,9 @@ STRICTER = "bytes that are no request close the connection in Culver; Kafka make
 NOT_A_BROKER = (
     "only brokers of the cluster, who know its secret, may speak as replicas; Kafka believes anybody"
 )
+NO_MARKERS = (
+    "from a client only where no coordinator can do it: open for longer than transaction.max.timeout.ms"
+)
 NO_LOG_START = "in an error the log start offset means nothing; which errors carry it differs"
 
 # API keys that Kafka serves and Culver does not.
@@ -103,6 +106,20 @@ DIFFERENCES: list[Difference] = [
             ("*error_code", "NONE", "CLUSTER_AUTHORIZATION_FAILED"),
             ("*leader_epoch", "0", "-1"),
             ("*end_offset", "3", "-1"),
+        )
+    ),
+    *(
+        difference(
+            "markers from clients", ANYTHING, "*error_code", kafka, "CLUSTER_AUTHORIZATION_FAILED", NO_MARKERS
+        )
+        for kafka in ("NONE", "UNKNOWN_SERVER_ERROR", "UNKNOWN_TOPIC_OR_PARTITION")
+    ),
+    *(
+        difference("partitions added in the way of brokers", step, field, kafka, culver, NOT_A_BROKER)
+        for step, field, kafka, culver in (
+            ("*, v*", "error_code", "NONE", "CLUSTER_AUTHORIZATION_FAILED"),
+            ("*, v*", "results_by_transaction[*]", PRESENT, ABSENT),
+            ("none", "answer", NO_ANSWER, "*CLUSTER_AUTHORIZATION_FAILED*"),
         )
     ),
     # --- metadata ---
@@ -327,6 +344,16 @@ DIFFERENCES: list[Difference] = [
         ABSENT,
         "what is wrong is wrong with the batch as a whole; Culver names its first record, Kafka every one",
     ),
+    # --- transactions ---
+    difference(
+        "transactions with bad partitions",
+        "produce to __consumer_offsets, v11",
+        "*error_code",
+        "TRANSACTION_ABORTABLE",
+        "INVALID_TOPIC_EXCEPTION",
+        "both are wrong with it; Kafka looks at the transaction first",
+    ),
+    difference("transaction offsets with bad input", "no partitions*", "*", ABSENT, PRESENT, EMPTY_TOPIC),
     # --- groups ---
     difference(
         "group with much metadata",

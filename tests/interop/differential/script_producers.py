@@ -9,9 +9,10 @@ from differential.play import Play, produce_request, script
 
 
 def new_producer(play: Play) -> int:
-    answer = play.quiet(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000), 4)
-    assert answer.error_code == 0
-    producer_id: int = answer.producer_id
+    request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
+    # A broker that has just started may not have any ids to give yet.
+    play.until(lambda: play.quiet(request, 4).error_code == 0)
+    producer_id: int = play.quiet(request, 4).producer_id
     return producer_id
 
 

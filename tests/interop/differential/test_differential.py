@@ -23,6 +23,10 @@ from differential import (  # noqa: F401  (each registers its scripts)
     script_produce,
     script_producers,
     script_topics,
+    script_transaction_admin,
+    script_transaction_errors,
+    script_transaction_offsets,
+    script_transactions,
     script_versions,
     script_waiting,
 )
