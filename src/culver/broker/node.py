@@ -322,6 +322,8 @@ class Node:
         self.replication.apply(change)
         self.controller.image_changed(change)
         self.suspects.image_changed(change)
+        if change.brokers:
+            self.peers.image_changed()
 
     def _session(self, begun: bool) -> None:
         if not begun:

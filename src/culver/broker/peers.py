@@ -54,7 +54,7 @@ class _Line:
         self._peer.hurry()
         self._waiting.append(question)
         if self._timer is None:
-            self._timer = self._node.scheduler.call_later(_CONNECT_MAX_MS, self._give_up)
+            self._timer = self._node.scheduler.call_later(_CONNECT_MAX_MS, self.give_up)
 
     def _send(self, question: _Question) -> None:
         self._asked[question] = None
@@ -78,8 +78,9 @@ class _Line:
             question.open = False
             question.lost()
 
-    def _give_up(self) -> None:
-        self._timer = None
+    def give_up(self) -> None:
+        """There is no connection, and none is to be had soon."""
+        self._stop_timer()
         waiting, self._waiting = self._waiting, []
         for question in waiting:
             question.open = False
@@ -128,6 +129,13 @@ class Peers:
         if line is None:
             line = self._lines[broker_id] = _Line(self._node, broker_id, self._idle)
         line.ask(_Question(call, request, answered, lost))
+
+    def image_changed(self) -> None:
+        """Whoever waits for a broker that has left the cluster shall look for another."""
+        brokers = self._node.image.brokers
+        for broker_id, line in list(self._lines.items()):
+            if broker_id not in brokers:
+                line.give_up()
 
     def _idle(self, line: _Line) -> None:
         if self._lines.get(line.broker_id) is line:
