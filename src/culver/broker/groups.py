@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from culver.broker.exchange import Exchange
     from culver.broker.node import Node
     from culver.broker.partition import Partition
+    from culver.core.image import TopicImage
+    from culver.core.image_builder import ImageChange
 
 _log = get_logger("culver.groups")
 
@@ -38,6 +40,11 @@ class Groups(CoordinatorRuntime[GroupCoordinator]):
             group_max_session_timeout_ms=config.group_max_session_timeout_ms,
             group_initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
             group_max_size=config.group_max_size,
+            group_consumer_session_timeout_ms=config.group_consumer_session_timeout_ms,
+            group_consumer_heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
+            group_consumer_max_size=config.group_consumer_max_size,
+            group_consumer_assignors=config.group_consumer_assignors,
+            group_consumer_migration_policy=config.group_consumer_migration_policy,
             message_max_bytes=config.message_max_bytes,
             offset_metadata_max_bytes=config.offset_metadata_max_bytes,
             offsets_retention_ms=config.offsets_retention_minutes * 60_000,
@@ -85,6 +92,15 @@ class Groups(CoordinatorRuntime[GroupCoordinator]):
 
         self._carry_out(self._current().write_marker(index, marker, finish))
 
+    def image_changed(self, change: ImageChange) -> None:
+        """Groups whose broker assigns follow the topics that they read."""
+        if self._coordinator is None:
+            return
+        before, after = change.before.topics, change.after.topics
+        changed = [name for name in change.topics if _shape(before.get(name)) != _shape(after.get(name))]
+        if changed:
+            self._coordinator.on_topics_changed(changed)
+
     def topic_deleted(self, name: str) -> None:
         """Committed offsets of a topic that is gone go with it, in the groups that are led here."""
         super().topic_deleted(name)
@@ -99,3 +115,7 @@ class Groups(CoordinatorRuntime[GroupCoordinator]):
         if isinstance(response, JoinGroupResponse) and not response.protocol_name and exchange.version >= 7:
             response.protocol_name = None
         return response
+
+
+def _shape(topic: TopicImage | None) -> tuple[bytes, int] | None:
+    return None if topic is None else (topic.topic_id, len(topic.partitions))

@@ -322,6 +322,7 @@ class Node:
         self.replication.apply(change)
         self.controller.image_changed(change)
         self.suspects.image_changed(change)
+        self.groups.image_changed(change)
         if change.brokers:
             self.peers.image_changed()
 

@@ -98,6 +98,8 @@ APIS: dict[int, Api] = {
         Api(64, "UnregisterBroker", 0, 0),
         Api(65, "DescribeTransactions", 0, 0),
         Api(66, "ListTransactions", 0, 2),
+        Api(68, "ConsumerGroupHeartbeat", 0, 1),
+        Api(69, "ConsumerGroupDescribe", 0, 1),
         Api(75, "DescribeTopicPartitions", 0, 0),
     )
 }

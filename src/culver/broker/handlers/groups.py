@@ -1,4 +1,4 @@
-"""The requests of classic groups: all go to the group coordinator, which answers or keeps them.
+"""The requests of groups: all go to the group coordinator, which answers or keeps them.
 
 | request | versions | what changed |
 |---|---|---|
@@ -12,6 +12,8 @@
 | DescribeGroups | 0-6 | 4: static members. 6: an unknown group is an error |
 | ListGroups | 0-5 | 4: by state. 5: by type |
 | DeleteGroups | 0-2 | |
+| ConsumerGroupHeartbeat | 0-1 | 1: the member makes its own id; patterns |
+| ConsumerGroupDescribe | 0-1 | 1: of which kind each member is |
 """
 
 from __future__ import annotations
@@ -35,6 +37,8 @@ APIS = frozenset(
         "describe_groups",
         "list_groups",
         "delete_groups",
+        "consumer_group_heartbeat",
+        "consumer_group_describe",
     }
 )
 
