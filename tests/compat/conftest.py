@@ -25,6 +25,7 @@ SETTINGS = {
     "log.retention.check.interval.ms": 200,
     "log.cleaner.backoff.ms": 200,
     "offsets.topic.num.partitions": 5,
+    "transaction.state.log.num.partitions": 5,
 }
 _LONGEST_NAME_PART = 80
 _serial_numbers = itertools.count(1)
