@@ -1,0 +1,1 @@
+"""Ready-made pipelines on Spark: logs to a searchable store, transforms, archives."""

@@ -1,0 +1,1 @@
+"""Culver for Spark: the data source and sink `culver`, in Python, without a jar."""
