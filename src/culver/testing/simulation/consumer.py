@@ -11,7 +11,7 @@ from culver.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTo
 from culver.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from culver.protocol.records import BatchHeader, decode_records, iterate_headers, verify_crc
 from culver.testing.history import History, Partition, Poll
-from culver.testing.simulation.client import Client, Disconnected
+from culver.testing.simulation.client import Client, Connection, Disconnected
 
 _FETCH_VERSION = 12
 _LIST_VERSION = 7
@@ -35,6 +35,7 @@ class Fetched:
     closer: int = -1
     last_stable_offset: int = -1
     leader_epoch: int = -1
+    connection: Connection | None = None
 
 
 async def fetch(
@@ -72,6 +73,7 @@ async def fetch(
     fetched = Fetched(ErrorCode(data.error_code), [], position, data.preferred_read_replica)
     if fetched.error is ErrorCode.NONE:
         fetched.last_stable_offset, fetched.leader_epoch = data.last_stable_offset, epoch
+        fetched.connection = connection
         _decode(data, position, committed_only, fetched)
     return fetched
 
@@ -134,8 +136,8 @@ class AssignedConsumer:
     ) -> None:
         self.name = name
         self._committed_only = committed_only
-        # The last stable offset that a leader of some epoch has told of.
-        self._stable: dict[tuple[Partition, int], int] = {}
+        # The last answer of a leader.
+        self._last: dict[Partition, Fetched] = {}
         self._rack = rack
         self._client = client
         self._history = history
@@ -203,16 +205,20 @@ class AssignedConsumer:
         self.positions[partition] = poll.next_position
 
     def _check_stable(self, partition: Partition, answer: Fetched) -> None:
-        """What a leader has called stable stays so for as long as it leads."""
+        """What a leader has called stable stays so for as long as it leads, and is not started anew meanwhile."""
         if not self._committed_only or partition in self._history.forgetful:
             return
-        key = (partition, answer.leader_epoch)
-        if answer.last_stable_offset < self._stable.get(key, 0):
+        last = self._last.get(partition)
+        self._last[partition] = answer
+        if (
+            last is not None
+            and (last.connection, last.leader_epoch) == (answer.connection, answer.leader_epoch)
+            and answer.last_stable_offset < last.last_stable_offset
+        ):
             self._history.complaints.append(
                 f"{self.name} heard from the leader of {partition} in epoch {answer.leader_epoch} that everything is "
-                f"stable up to {self._stable[key]}, and then {answer.last_stable_offset}"
+                f"stable up to {last.last_stable_offset}, and then {answer.last_stable_offset}"
             )
-        self._stable[key] = answer.last_stable_offset
 
     def _out_of_range(self, partition: Partition) -> bool:
         """Whether that can be: only where a disk may have forgotten what it has shown."""

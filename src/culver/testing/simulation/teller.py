@@ -60,10 +60,10 @@ class Teller:
             for partition, amount in zip(partitions, amounts, strict=True)
         ]
         await asyncio.wait(lanes)
-        errors = [error for lane in lanes if (error := lane.exception()) is not None]
         try:
-            if errors:
-                raise errors[0]
+            for lane in lanes:
+                if (error := lane.result()) is not None:
+                    raise error
             if generator.random() < 0.2:
                 await session.abort()
             else:
@@ -79,8 +79,8 @@ class Teller:
 
     async def _lane(
         self, session: TransactionalSession, transaction: Transaction, partition: Partition, amount: int
-    ) -> None:
-        """An account's part, in one batch or two."""
+    ) -> Abortable | None:
+        """An account's part, in one batch or two; what went wrong, if anything did."""
         generator = self._random
         if not amount:
             first = 7  # the only account: what is taken comes back
@@ -94,7 +94,11 @@ class Teller:
             sends = [self._send(transaction, partition, part)]
             if generator.random() < 0.3:
                 sends.append(self._send(transaction, partition, 0))
-            await session.write(partition, sends)
+            try:
+                await session.write(partition, sends)
+            except Abortable as error:
+                return error
+        return None
 
     def _send(self, transaction: Transaction, partition: Partition, amount: int) -> Send:
         number = self._numbers[partition]
