@@ -26,7 +26,9 @@ class ConsumerGroupShard:
         self.settings = rebalance.settings
         self.topics = topics
         self._new_member_id = new_member_id
-        self.writes = GroupWrites(self.partition, rebalance.timers, self._certain)
+        self.writes = GroupWrites(self.partition, rebalance.timers, self._certain, self._written)
+        # Groups with a write on its way for which topics were looked at that have changed since.
+        self._stale: set[str] = set()
         self.sessions = Sessions(self.settings, rebalance.timers, self._fence)
         self.progress = Progress(self.settings, topics, rebalance.wall_clock_ms)
 
@@ -168,6 +170,13 @@ class ConsumerGroupShard:
             classic.restore(decode_group_value(classic.saved))
             self._begin(classic, now_ms, out)
 
+    def _written(self, group_id: str) -> None:
+        if group_id in self._stale:
+            self._stale.discard(group_id)
+            group = self.partition.consumer_groups.get(group_id)
+            if group is not None:
+                group.refresh_wanted = True
+
     # --- coming and going of the partition ---
 
     def load_done(self, now_ms: float) -> None:
@@ -189,6 +198,7 @@ class ConsumerGroupShard:
         concerned = set(index.with_patterns)
         for name in names:
             concerned |= index.by_topic.get(name, set())
+        self._stale |= self.writes.busy_groups()
         for group_id in concerned:
             self.partition.consumer_groups.groups[group_id].refresh_wanted = True
 

@@ -89,15 +89,21 @@ class GroupWrites:
         partition: GroupPartition,
         timers: TimerQueue,
         certain: Callable[[str, float, Effects], None],
+        written: Callable[[str], None],
     ) -> None:
         self._partition = partition
         self._timers = timers
         # Told when a write that was in doubt turns out to be durable.
         self._certain = certain
+        # Told of every write that is durable, before those who wait for it.
+        self._written = written
         self._lines: dict[str, _Line] = {}
         # Records that are in the log though it was not seen in time that they are durable. Nothing can be computed
         # before that is known, so they are written once more, which changes nothing if they are there.
         self._doubtful: dict[str, list[StateRecord | ConsumerGroupRecord]] = {}
+
+    def busy_groups(self) -> set[str]:
+        return set(self._lines)
 
     def is_busy(self, group_id: str) -> bool:
         """Whether a write is on its way, or it is not known how one has ended."""
@@ -176,6 +182,8 @@ class GroupWrites:
             if error in WRITTEN_ANYHOW:
                 self._doubtful[group_id] = records
                 self._ask_later(group_id, now_ms)
+            if error is ErrorCode.NONE:
+                self._written(group_id)
             for done, failed in taken:
                 if error is ErrorCode.NONE:
                     done(now_ms, out)
