@@ -1,15 +1,10 @@
-"""Deliberate bugs, to show that the simulator finds them: each is a real class patched for as long as a run takes.
-
-with bug("truncate to the high watermark"):
-    assert not run_seed(3).passed
-"""
+"""Deliberate bugs of replication and groups, to show that the simulator finds them."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
 from typing import Any
 
+from culver.broker.coordinator_runtime import CoordinatorRuntime
 from culver.broker.groups import Groups
 from culver.broker.handlers import fetch
 from culver.broker.membership import Membership
@@ -20,39 +15,11 @@ from culver.core import elections
 from culver.core.image import NO_LEADER
 from culver.core.leader_state import LeaderState
 from culver.errors import ErrorCode
-
-_Patch = tuple[Any, str, Any]
-_bugs: dict[str, Callable[[], list[_Patch]]] = {}
+from culver.testing.simulation.planting import Patch, named, names
 
 
-def _named(name: str) -> Callable[[Callable[[], list[_Patch]]], Callable[[], list[_Patch]]]:
-    def note(patches: Callable[[], list[_Patch]]) -> Callable[[], list[_Patch]]:
-        _bugs[name] = patches
-        return patches
-
-    return note
-
-
-def names() -> list[str]:
-    return list(_bugs)
-
-
-@contextlib.contextmanager
-def bug(name: str) -> Iterator[None]:
-    """With this bug in every broker of this process."""
-    patches = _bugs[name]()
-    before = [(owner, attribute, owner.__dict__[attribute]) for owner, attribute, _ in patches]
-    try:
-        for owner, attribute, replacement in patches:
-            setattr(owner, attribute, replacement)
-        yield
-    finally:
-        for owner, attribute, original in before:
-            setattr(owner, attribute, original)
-
-
-@_named("truncate to the high watermark")
-def _truncate_to_high_watermark() -> list[_Patch]:
+@named("truncate to the high watermark")
+def _truncate_to_high_watermark() -> list[Patch]:
     """What Kafka did before KIP-101: a new follower throws away what it does not know to be committed."""
     original = Replication._follow
 
@@ -65,8 +32,8 @@ def _truncate_to_high_watermark() -> list[_Patch]:
     return [(Replication, "_follow", follow)]
 
 
-@_named("acknowledge before the in-sync replicas have it")
-def _acknowledge_early() -> list[_Patch]:
+@named("acknowledge before the in-sync replicas have it")
+def _acknowledge_early() -> list[Patch]:
     def commit(
         self: Replication, partition: Partition, end_offset: int, timeout_ms: float | None, done: Any
     ) -> None:
@@ -75,8 +42,8 @@ def _acknowledge_early() -> list[_Patch]:
     return [(Replication, "commit", commit)]
 
 
-@_named("skip the epoch check")
-def _skip_epoch_check() -> list[_Patch]:
+@named("skip the epoch check")
+def _skip_epoch_check() -> list[Patch]:
     """On both sides: the leader compares no epochs, and the follower takes whatever answer comes."""
 
     def admit(self: ReplicaRead, want: Any) -> Any:
@@ -92,8 +59,8 @@ def _skip_epoch_check() -> list[_Patch]:
     ]
 
 
-@_named("acknowledge after a failed fsync")
-def _acknowledge_failed_sync() -> list[_Patch]:
+@named("acknowledge after a failed fsync")
+def _acknowledge_failed_sync() -> list[Patch]:
     original = Replication._on_disk
 
     def on_disk(self: Replication, partition: Partition, end_offset: int, done: Any) -> None:
@@ -102,8 +69,8 @@ def _acknowledge_failed_sync() -> list[_Patch]:
     return [(Replication, "_on_disk", on_disk)]
 
 
-@_named("stay in sync after losing bytes")
-def _stay_in_sync() -> list[_Patch]:
+@named("stay in sync after losing bytes")
+def _stay_in_sync() -> list[Patch]:
     """A broker comes back from a power cut and still counts as in sync."""
 
     def may_lack(self: Membership, topic: Any, image: Any) -> bool:
@@ -114,8 +81,8 @@ def _stay_in_sync() -> list[_Patch]:
     return [(Membership, "_may_lack", may_lack)]
 
 
-@_named("elect from outside the in-sync replicas")
-def _elect_anyone() -> list[_Patch]:
+@named("elect from outside the in-sync replicas")
+def _elect_anyone() -> list[Patch]:
     original = elections.settle
 
     def settle(partition: Any, alive: Any, *, min_insync: int, unclean_allowed: bool = False) -> Any:
@@ -124,8 +91,8 @@ def _elect_anyone() -> list[_Patch]:
     return [(elections, "settle", settle)]
 
 
-@_named("forget producers at a failover")
-def _forget_producers() -> list[_Patch]:
+@named("forget producers at a failover")
+def _forget_producers() -> list[Patch]:
     original = Replication._lead
 
     def lead(self: Replication, partition: Partition, image: Any) -> None:
@@ -136,8 +103,8 @@ def _forget_producers() -> list[_Patch]:
     return [(Replication, "_lead", lead)]
 
 
-@_named("show what is not committed")
-def _show_uncommitted() -> list[_Patch]:
+@named("show what is not committed")
+def _show_uncommitted() -> list[Patch]:
     def read_one(self: Any, partition: Partition, *rest: Any) -> Any:
         log = partition.log
         before = log._high_watermark
@@ -151,21 +118,27 @@ def _show_uncommitted() -> list[_Patch]:
     return [(fetch._Fetch, "_read_one", read_one)]
 
 
-@_named("wait only for the old in-sync replicas")
-def _ignore_proposed() -> list[_Patch]:
+@named("wait only for the old in-sync replicas")
+def _ignore_proposed() -> list[Patch]:
     return [(LeaderState, "maximal_isr", property(lambda self: self.isr))]
 
 
-@_named("answer commits before they are replicated")
-def _answer_commits_early() -> list[_Patch]:
-    original = Groups._append
+@named("answer commits before they are replicated")
+def _answer_commits_early() -> list[Patch]:
+    original = CoordinatorRuntime._append
 
-    def append(self: Groups, effect: Any) -> None:
+    def append(self: CoordinatorRuntime[Any], effect: Any) -> None:
         replication: Any = self._node.replication
+        if not isinstance(self, Groups):
+            original(self, effect)
+            return
         replication.commit = lambda partition, end, timeout_ms, done: done(ErrorCode.NONE)
         try:
             original(self, effect)
         finally:
             del replication.commit
 
-    return [(Groups, "_append", append)]
+    return [(CoordinatorRuntime, "_append", append)]
+
+
+NAMES = names(__name__)
