@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left
+from collections.abc import Iterable
 from itertools import pairwise
 
 from culver.log.indexes import IndexDamaged
@@ -29,6 +30,11 @@ class AbortedIndex:
 
     def __init__(self, data: bytes = b"") -> None:
         self._data = bytearray(data)
+
+    @classmethod
+    def of(cls, entries: Iterable[AbortedTransaction]) -> AbortedIndex:
+        """In the order of their markers."""
+        return cls(b"".join([_ENTRY.pack(_VERSION, *entry) for entry in entries]))
 
     def __len__(self) -> int:
         return len(self._data) // ENTRY_BYTES

@@ -110,10 +110,7 @@ def rebuild_index(segments: SegmentList, at: int) -> AbortedIndex:
     for producer_id, offset, first in resolved:
         if first is not None:  # otherwise compaction has left nothing of it, or it never was
             aborted.append(AbortedTransaction(producer_id, first, offset, 0))
-    index = AbortedIndex()
-    for one in sorted(aborted, key=lambda one: one.last_offset):
-        index.append(one)
-    return index
+    return AbortedIndex.of(sorted(aborted, key=lambda one: one.last_offset))
 
 
 def _last_begun(segment: Segment) -> tuple[dict[int, int], set[int]]:

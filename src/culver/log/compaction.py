@@ -5,11 +5,14 @@ of key to last offset, as far as memory allows. Then it writes every segment up 
 records that a later one replaces. Tombstones, records with a key and no value, stay for `delete.retention.ms`
 after the first pass that meets them: that pass writes the moment into the batch (its delete horizon), a pass
 after that moment drops them. Small segments are merged. Offsets never change.
+
+Only what is below the last stable offset is cleaned, so that it is known of every record whether it was committed.
+Records of aborted transactions go like those that were replaced; see cleaned_transactions for markers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock
 
@@ -17,20 +20,27 @@ from culver.config import TopicConfig
 from culver.errors import KafkaError
 from culver.filesystem import File, FileSystem
 from culver.log import names
+from culver.log.aborted_index import AbortedIndex
 from culver.log.batches import (
     CHUNK_BYTES,
     CONTROL,
     HEADER,
     RELATIVE_OFFSET_MAX,
+    TRANSACTIONAL,
     BatchWalk,
     StoredBatchView,
 )
+from culver.log.cleaned_transactions import CleanedTransactions
 from culver.log.key_map import KeyMap
 from culver.log.limits import LogLimits
 from culver.log.open_files import OpenFiles
+from culver.log.producer_state import Producer
+from culver.log.replacement import remove_swap, write_swap
 from culver.log.segment import Segment, SegmentList
+from culver.log.transactions import AbortedTransaction
 from culver.logging import get_logger
-from culver.protocol.records import Record, batch_with_records, decode_records, parse_header
+from culver.protocol.control_records import decode_end_marker
+from culver.protocol.records import BatchHeader, Record, batch_with_records, decode_records, parse_header
 
 _log = get_logger("culver.log")
 
@@ -54,14 +64,35 @@ class Replacement:
     segment: Segment | None
 
 
+@dataclass(frozen=True, slots=True)
+class LastBatches:
+    """What has to stay of producers, empty if need be, so that they are known after a recovery."""
+
+    # Producer id -> last offset of its last batch, for the sequence in it.
+    offsets: Mapping[int, int]
+    # Of those that have none, the epoch: markers with it stay.
+    epochs: Mapping[int, int]
+
+    @classmethod
+    def of(cls, producers: Iterable[Producer]) -> LastBatches:
+        offsets = {}
+        epochs = {}
+        for producer in producers:
+            if producer.batches:
+                offsets[producer.producer_id] = producer.batches[-1].last_offset
+            else:
+                epochs[producer.producer_id] = producer.epoch
+        return cls(offsets, epochs)
+
+
 def cleanable(
-    segments: SegmentList, config: TopicConfig, cleaned_offset: int, high_watermark: int, now_ms: int
+    segments: SegmentList, config: TopicConfig, cleaned_offset: int, stable_offset: int, now_ms: int
 ) -> list[Source] | None:
     """The segments that a pass would clean, or None when it is not worth it yet."""
     sources = []
     for at, segment in enumerate(segments.items[:-1]):
         end_offset = segments.end_offset_of(at, 0)
-        if end_offset > high_watermark:
+        if end_offset > stable_offset:
             break
         young = now_ms - segment.largest_timestamp_ms() < config.min_compaction_lag_ms
         if config.min_compaction_lag_ms > 0 and young:
@@ -90,7 +121,8 @@ class CompactionTask:
         limits: LogLimits,
         sources: list[Source],
         cleaned_offset: int,
-        last_offsets: Mapping[int, int],
+        last_batches: LastBatches,
+        aborted: Sequence[AbortedTransaction],
         now_ms: int,
     ) -> None:
         self._fs = fs
@@ -100,8 +132,8 @@ class CompactionTask:
         self._limits = limits
         self._sources = sources
         self._cleaned_offset = cleaned_offset
-        # Of each producer the last offset: its batch stays, empty if need be, for the sequence in it.
-        self._last_offsets = last_offsets
+        self._last = last_batches
+        self._transactions = CleanedTransactions(aborted)
         self._now_ms = now_ms
         self.replacements: list[Replacement] = []
         # Everything below has been cleaned when the task is done.
@@ -121,7 +153,7 @@ class CompactionTask:
             self.called_off = True
             for replacement in self.replacements:
                 if replacement.segment is not None:
-                    self._fs.remove(replacement.segment.path + names.SWAP)
+                    remove_swap(self._fs, replacement.segment)
             if self.replacements:
                 self._fs.sync_directory(self._directory)
             self.replacements = []
@@ -154,7 +186,10 @@ class CompactionTask:
         return keys
 
     def _map_batch(self, batch: StoredBatchView, keys: KeyMap) -> None:
-        if batch.header[5] & CONTROL:
+        header = batch.header
+        if header[5] & CONTROL:
+            return
+        if header[5] & TRANSACTIONAL and self._transactions.find(header[9], header[0]) is not None:
             return
         for record in self._decode(batch) or ():
             if record.key is not None:
@@ -211,6 +246,7 @@ class CompactionTask:
         try:
             file.truncate(0)
             changed = self._write_cleaned(group, keys, segment, file) or len(group) > 1
+            segment.aborted = AbortedIndex.of(self._transactions.take_kept())
             if changed and segment.size_bytes:
                 file.sync()
         finally:
@@ -227,7 +263,7 @@ class CompactionTask:
             originals = [source.segment for source in group]
             if segment.size_bytes:
                 segment.finish_time_index()
-                self._fs.rename(cleaned, segment.path + names.SWAP)
+                write_swap(self._fs, segment, cleaned)
             self.replacements.append(Replacement(originals, segment if segment.size_bytes else None))
 
     def _write_cleaned(self, group: list[Source], keys: KeyMap, segment: Segment, file: File) -> bool:
@@ -262,8 +298,17 @@ class CompactionTask:
     def _clean_batch(self, batch: StoredBatchView, keys: KeyMap) -> bytearray | memoryview | None:
         """The batch as it stays: the same bytes, a new batch with fewer records, or None."""
         header = parse_header(batch.data)
-        if header.is_control or header.base_offset >= keys.end_offset:
+        if header.is_control:
+            return self._clean_marker(batch, header, keys)
+        if header.is_transactional and header.producer_id >= 0:
+            self._transactions.meet(header.producer_id)
+        if header.base_offset >= keys.end_offset:
             return batch.data
+        if (
+            header.is_transactional
+            and self._transactions.find(header.producer_id, header.base_offset) is not None
+        ):
+            return self._emptied(batch, header)
         records = self._decode(batch)
         if records is None:
             return batch.data
@@ -281,15 +326,41 @@ class CompactionTask:
                     tombstones = True
             kept.append(record)
         if not kept:
-            is_producers_last = (
-                header.producer_id >= 0 and self._last_offsets.get(header.producer_id) == header.last_offset
-            )
-            if not is_producers_last:
-                return None
-            return batch.data if not records else batch_with_records(header, ())
+            return self._emptied(batch, header)
         if tombstones and horizon_ms is None:
             horizon_ms = self._now_ms + self._config.delete_retention_ms
             return batch_with_records(header, kept, delete_horizon_ms=horizon_ms)
         if len(kept) == len(records):
             return batch.data
         return batch_with_records(header, kept)
+
+    def _emptied(self, batch: StoredBatchView, header: BatchHeader) -> bytearray | memoryview | None:
+        """What is left of a batch without its records."""
+        is_producers_last = (
+            header.producer_id >= 0 and self._last.offsets.get(header.producer_id) == header.last_offset
+        )
+        if not is_producers_last:
+            return None
+        return batch_with_records(header, ()) if header.record_count else batch.data
+
+    def _clean_marker(
+        self, batch: StoredBatchView, header: BatchHeader, keys: KeyMap
+    ) -> bytearray | memoryview | None:
+        marker = decode_end_marker(batch.data)
+        if marker is None and header.record_count:
+            return batch.data  # of some other kind
+        if self._transactions.meet_marker(header.producer_id, header.base_offset):
+            return batch.data
+        if (
+            header.base_offset >= keys.end_offset
+            or self._last.epochs.get(header.producer_id) == header.producer_epoch
+        ):
+            return batch.data
+        horizon_ms = header.delete_horizon_ms
+        if marker is None or (horizon_ms is not None and horizon_ms <= self._now_ms):
+            return None
+        if horizon_ms is not None:
+            return batch.data
+        horizon_ms = self._now_ms + self._config.delete_retention_ms
+        records = decode_records(batch.data, self._limits.max_decompressed_bytes)
+        return batch_with_records(header, records, delete_horizon_ms=horizon_ms)

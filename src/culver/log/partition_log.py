@@ -13,9 +13,10 @@ from culver.config import TopicConfig
 from culver.errors import ErrorCode, KafkaError
 from culver.filesystem import FileSystem
 from culver.log import names, timestamps
+from culver.log.aborted_search import collect_aborted
 from culver.log.append_log import AppendResult
 from culver.log.checkpoint import Checkpoint
-from culver.log.compaction import CompactionTask, Replacement, cleanable
+from culver.log.compaction import CompactionTask, LastBatches, Replacement, cleanable
 from culver.log.limits import LogLimits
 from culver.log.open_files import OpenFiles
 from culver.log.producer_snapshot import encode_snapshot
@@ -23,6 +24,7 @@ from culver.log.producer_state import Producer
 from culver.log.progress import SavedProgress
 from culver.log.reading import ColdRead, ReadResult
 from culver.log.recovery import Recovery, empty_log
+from culver.log.replacement import put_in_place, remove_swap
 from culver.log.replica_log import ReplicaLog
 from culver.log.retention import segments_to_delete
 from culver.log.timestamps import TimestampedOffset
@@ -182,6 +184,7 @@ class PartitionLog(ReplicaLog):
             self.config,
             self.start_offset,
             self.high_watermark,
+            self.last_stable_offset,
             self._end_offset,
             now_ms,
         )
@@ -209,14 +212,13 @@ class PartitionLog(ReplicaLog):
         if self.failed is not None or self.corruption is not None or self._closed:
             return None
         now_ms = self._clock.now_ms()
-        sources = cleanable(self._segments, self.config, self._cleaned_offset, self.high_watermark, now_ms)
+        stable_offset = self.last_stable_offset
+        sources = cleanable(self._segments, self.config, self._cleaned_offset, stable_offset, now_ms)
         if sources is None:
             return None
-        last_offsets = {
-            producer.producer_id: producer.batches[-1].last_offset
-            for producer in self._producers.producers.values()
-            if producer.batches
-        }
+        aborted, _ = collect_aborted(
+            self._fs, self._segments, sources[0].base_offset, sources[-1].end_offset, self._end_offset
+        )
         task = self._compaction_running = CompactionTask(
             self._fs,
             self._files,
@@ -225,7 +227,8 @@ class PartitionLog(ReplicaLog):
             self._limits,
             sources,
             self._cleaned_offset,
-            last_offsets,
+            LastBatches.of(self._producers.producers.values()),
+            aborted,
             now_ms,
         )
         return task
@@ -253,13 +256,13 @@ class PartitionLog(ReplicaLog):
         segment = replacement.segment
         if not wanted:
             if segment is not None:
-                self._fs.remove(segment.path + names.SWAP)
+                remove_swap(self._fs, segment)
             return
         now_ms = self._clock.now_ms()
         for original in replacement.originals:
             self._delete_segment(original, now_ms)
         if segment is not None:
-            self._fs.rename(segment.path + names.SWAP, segment.path)
+            put_in_place(self._fs, segment)
             self._segments.add(segment)
             self._unflushed.closed_segments.append(segment)
             self._unflushed.note_new_names(self.directory)

@@ -13,27 +13,33 @@ def segments_to_delete(
     config: TopicConfig,
     start_offset: int,
     high_watermark: int,
+    stable_offset: int,
     end_offset: int,
     now_ms: int,
 ) -> int:
     """How many segments, counted from the oldest, may go; all of them when even the active one is expired.
 
-    Only what is below the high watermark goes: what is not yet agreed on cannot be too old.
+    Only what is below the high watermark goes: what is not yet agreed on cannot be too old. Nor can what belongs to a
+    transaction that has not ended, unless somebody has deleted it.
     """
-    count = len(segments)
-    below_watermark = 0
-    while (
-        below_watermark < count
-        and segments.end_offset_of(below_watermark, end_offset) <= high_watermark
-        and segments.items[below_watermark].size_bytes
-    ):
-        below_watermark += 1
-    candidates = segments.items[:below_watermark]
-    due = _before_start(segments, len(candidates), start_offset)
+    due = _before_start(segments, _below(segments, high_watermark, end_offset), start_offset)
     if "delete" in config.cleanup_policy:
+        candidates = segments.items[: _below(segments, stable_offset, end_offset)]
         due = max(due, _too_large(segments, candidates, config.retention_bytes))
         due = max(due, _too_old(fs, candidates, config.retention_ms, now_ms))
     return due
+
+
+def _below(segments: SegmentList, offset: int, end_offset: int) -> int:
+    """How many segments there are below an offset."""
+    count = 0
+    while (
+        count < len(segments)
+        and segments.end_offset_of(count, end_offset) <= offset
+        and segments.items[count].size_bytes
+    ):
+        count += 1
+    return count
 
 
 def _before_start(segments: SegmentList, candidates: int, start_offset: int) -> int:
