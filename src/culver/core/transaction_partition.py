@@ -296,7 +296,9 @@ class TransactionPartition:
                 continue
             transition.entry.transition = None
             if not self.closed:
-                self._go_on(transition.entry, now_ms, out)
+                # A log that takes nothing now is not asked again at once.
+                pause_ms = 0 if error is ErrorCode.NONE else self.settings.retry_ms
+                self._go_on(transition.entry, now_ms, out, pause_ms)
         if undecided and not self.closed:
             again_ms = now_ms + self.settings.retry_ms
             self._timers.schedule(Timer(), again_ms, partial(self._write_again, undecided))
@@ -305,12 +307,12 @@ class TransactionPartition:
         if not self.closed:
             self._write(transitions, out)
 
-    def _go_on(self, entry: TransactionEntry, now_ms: float, out: Effects) -> None:
+    def _go_on(self, entry: TransactionEntry, now_ms: float, out: Effects, pause_ms: float = 0) -> None:
         """Do what an id's state asks for, then let those in who waited for it."""
         metadata = entry.metadata
         entry.timer.cancel()
         if metadata is not None and metadata.state is TransactionState.ONGOING:
-            self._set_timeout(entry, metadata, now_ms)
+            self._set_timeout(entry, metadata, now_ms, pause_ms)
         elif metadata is not None and metadata.state in ENDING:
             self._send_markers(entry, metadata, out)
         self.freed(entry, now_ms, out)
@@ -342,12 +344,14 @@ class TransactionPartition:
         assert entry.metadata is not None
         self.change(entry, entry.metadata.completed(self.wall_clock_ms()), None, out, must_happen=True)
 
-    def _set_timeout(self, entry: TransactionEntry, metadata: TransactionMetadata, now_ms: float) -> None:
+    def _set_timeout(
+        self, entry: TransactionEntry, metadata: TransactionMetadata, now_ms: float, pause_ms: float
+    ) -> None:
         if metadata.timeout_ms == NO_TIMEOUT_MS:
             return
         left_ms = metadata.started_ms + metadata.timeout_ms - self.wall_clock_ms()
         # No longer than the timeout, should the clock have been set back.
-        deadline_ms = now_ms + min(max(left_ms, 0), metadata.timeout_ms)
+        deadline_ms = now_ms + max(min(left_ms, metadata.timeout_ms), pause_ms, 0)
         self._timers.schedule(entry.timer, deadline_ms, partial(self._time_out, entry))
 
     def _time_out(self, entry: TransactionEntry, _now_ms: float, out: Effects) -> None:
