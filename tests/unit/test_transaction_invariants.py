@@ -52,6 +52,22 @@ class Transactions(RuleBasedStateMachine):
     def the_end(self, recent: int, committed: bool, version: int) -> None:
         self.world.end(self._one_of(recent), committed, version)
 
+    @precondition(lambda self: self.world.replaced)
+    @rule(
+        recent=RECENT,
+        what=st.sampled_from(["add", "verify", "commit", "abort", "init"]),
+        is_old=st.booleans(),
+    )
+    def a_replaced_producer_comes_back(self, recent: int, what: str, is_old: bool) -> None:
+        replaced = self.world.replaced
+        identity = replaced[max(len(replaced) - 1 - recent, 0)]
+        if what == "init":
+            self.world.init(identity.transactional_id, identity, 10_000)
+        elif what in ("commit", "abort"):
+            self.world.end(identity, what == "commit", 4 if is_old else 5)
+        else:
+            self.world.add(identity, "a", [0], 3 if is_old else 5, verify=what == "verify")
+
     @precondition(lambda self: self.world.held)
     @rule(outcome=OUTCOMES)
     def the_log_answers(self, outcome: str) -> None:

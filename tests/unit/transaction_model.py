@@ -23,6 +23,7 @@ from culver.core.transaction_records import decode_change, transaction_record
 from culver.core.transaction_settings import TransactionSettings
 from culver.core.transaction_state import (
     ENDING,
+    MAX_EPOCH,
     VALID_PREVIOUS_STATES,
     TransactionMetadata,
     TransactionState,
@@ -329,7 +330,13 @@ class TransactionModel:
             assert asked.identity is not None
             assert asked.identity.epoch == last.producer_epoch
 
+    @property
+    def replaced(self) -> list[Identity]:
+        """What producers believe that were shut out by others."""
+        return [one for one in self.identities if one.turn < self.turns[one.transactional_id]]
+
     def _tell(self, asked: Asked, response: Any) -> None:
+        assert 0 <= response.producer_epoch < MAX_EPOCH, "the last epoch is for fencing"
         turn = self.turns[asked.transactional_id] if asked.identity is None else asked.identity.turn
         self.identities.append(
             Identity(asked.transactional_id, response.producer_id, response.producer_epoch, turn)

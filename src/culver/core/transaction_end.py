@@ -102,7 +102,13 @@ class EndRequest(Request):
             self.refuse(ErrorCode.INVALID_TXN_STATE, out)
 
     def _is_repeated(self, metadata: TransactionMetadata) -> bool:
-        """Whether the request has ended the last transaction already: its epoch is the one before."""
+        """Whether the request has ended the last transaction already: its epoch is the one before.
+
+        Only if that end has raised the epoch. Kafka does not look: there a producer that was shut out by one of the
+        older protocol passes for it, and is told the other's epoch.
+        """
+        if metadata.client_version < EPOCH_BUMP_VERSION:
+            return False
         if self._id == metadata.producer_id:
             return self._epoch + 1 == metadata.producer_epoch
         return (
