@@ -6,7 +6,14 @@ import pytest
 from crc32c import crc32c
 from log_batches import DIRECTORY, LOG_PATH, LogFixture, batch, sequenced
 
-from culver.log.inspect import BatchVerdict, inspect_partition, inspect_segment
+from culver.log.inspect import (
+    BatchVerdict,
+    inspect_aborted,
+    inspect_partition,
+    inspect_segment,
+    inspect_snapshot,
+)
+from culver.log.transactions import UNVERIFIED_OK, AbortedTransaction
 
 SIZE = len(batch(b"value 0"))
 
@@ -105,3 +112,38 @@ def test_segments_indexes_and_snapshots_are_compared() -> None:
     fixture.fs.remove(f"{DIRECTORY}/{logs[1]}")
     notes = [f.text for f in inspect_partition(fixture.fs, DIRECTORY) if not f.is_fault]
     assert any("compacted away, or lost" in note for note in notes)
+
+
+def test_transactions_in_index_and_snapshot_are_shown(fixture: LogFixture) -> None:
+    log = fixture.log
+    for producer_id in (7, 8):
+        log.append(sequenced(producer_id, 0, 2, is_transactional=True), 0, UNVERIFIED_OK)
+    log.append_marker(7, 0, False, 3, 1, 0)
+    log.roll()
+    log.flush()
+    index = DIRECTORY + "/00000000000000000000.txnindex"
+    snapshot = DIRECTORY + "/00000000000000000010.snapshot"
+    assert inspect_aborted(fixture.fs, index) == [AbortedTransaction(7, 5, 9, 7)]
+    ended, begun = inspect_snapshot(fixture.fs, snapshot)
+    assert (ended.producer_id, ended.coordinator_epoch, ended.transaction_first_offset) == (7, 3, None)
+    assert (begun.producer_id, begun.last_sequence, begun.last_offset) == (8, 1, 8)
+    assert begun.transaction_first_offset == 7
+    notes = [f.text for f in inspect_partition(fixture.fs, DIRECTORY)]
+    assert notes == ["producer 8 (epoch 0) had a transaction open that began at offset 7"]
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        (bytes(33), "0: 33 bytes is not a whole number of entries; it will be rebuilt"),
+        (
+            b"\0\0" + b"".join(number.to_bytes(8, "big") for number in (7, 1, 3, 4)),
+            "0: says that producer 7 has a marker at offset 3; there is none",
+        ),
+    ],
+)
+def test_a_wrong_index_of_aborted_transactions_is_named(
+    fixture: LogFixture, content: bytes, fault: str
+) -> None:
+    fixture.fs.write_atomic(DIRECTORY + "/00000000000000000000.txnindex", content)
+    assert faults(fixture) == [fault]

@@ -12,6 +12,7 @@ from log_batches import LogFixture
 from log_transaction_model import Entry, TransactionModel
 
 from culver.log.checkpoint import Checkpoint
+from culver.log.limits import LogLimits
 from culver.log.partition_log import PartitionLog, ReadResult
 from culver.log.transactions import UNVERIFIED_OK
 from culver.protocol.control_records import decode_end_marker
@@ -207,13 +208,25 @@ class LogOfTransactions(RuleBasedStateMachine):
                 fixture.fs.remove(path)
 
     @precondition(lambda self: self.compacted)
-    @rule(later_ms=st.sampled_from([10, 1500]), room=st.sampled_from([1 << 20, 300]))
-    def compact(self, later_ms: int, room: int) -> None:
+    @rule(
+        later_ms=st.sampled_from([10, 1500]),
+        keys_max=st.sampled_from([1000, 2]),
+        interrupted=st.sampled_from(["", "", "crash", "power cut"]),
+        seed=st.integers(0, 9),
+    )
+    def compact(self, later_ms: int, keys_max: int, interrupted: str, seed: int) -> None:
         self.fixture.clock.advance_ms(later_ms)
         task = self.log.begin_compaction()
-        if task is not None:
-            assert task._sources[-1].end_offset <= self.log.last_stable_offset
-            task.run()
+        if task is None:
+            return
+        assert task._sources[-1].end_offset <= self.log.last_stable_offset
+        task._limits = LogLimits(dedupe_buffer_bytes=200 * keys_max)
+        task.run()
+        if interrupted == "crash":
+            self.crash(False)
+        elif interrupted:
+            self.cut_power(seed, None)
+        else:
             self.log.finish_compaction(task, None)
 
     # -- what must hold --------------------------------------------------------------------------------------

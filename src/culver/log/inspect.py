@@ -2,7 +2,8 @@
 
 Nothing here changes a file or needs a broker. `inspect_segment` goes through one file and does not stop at
 damage: it says what it is and looks for the next batch behind it. `inspect_partition` also compares a
-partition's segments and indexes with each other.
+partition's segments and indexes with each other. `inspect_aborted` and `inspect_snapshot` show what is in the files
+that are about transactions.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field
 from culver.errors import KafkaError
 from culver.filesystem import File, FileSystem
 from culver.log import names
+from culver.log.aborted_index import AbortedIndex
 from culver.log.batches import (
     HEADER_BYTES,
     LENGTH_OVERHEAD_BYTES,
@@ -22,6 +24,7 @@ from culver.log.batches import (
 )
 from culver.log.indexes import IndexDamaged, OffsetIndex, TimeIndex
 from culver.log.producer_snapshot import SnapshotDamaged, decode_snapshot
+from culver.log.transactions import AbortedTransaction
 from culver.protocol.records import MAGIC, BatchHeader, Record, decode_records, parse_header
 
 _DEFAULT_DECOMPRESSED_BYTES = 128 * 1024 * 1024
@@ -177,6 +180,7 @@ def inspect_partition(fs: FileSystem, directory: str, *, decode: bool = True) ->
             if next_offset is not None and base_offset != next_offset:
                 yield _between_segments(path, next_offset, base_offset)
             ends: dict[int, int] = {}
+            markers: dict[int, int] = {}
             next_offset = base_offset
             for verdict in inspect_segment(fs, path, decode=decode):
                 for text in verdict.faults:
@@ -185,8 +189,11 @@ def inspect_partition(fs: FileSystem, directory: str, *, decode: bool = True) ->
                     yield Finding(path, verdict.position, text, False)
                 if verdict.header is not None and verdict.crc_ok:
                     ends[verdict.position] = verdict.header.last_offset
+                    if verdict.header.is_control:
+                        markers[verdict.header.base_offset] = verdict.header.producer_id
                     next_offset = max(next_offset, verdict.header.last_offset + 1)
             yield from _inspect_indexes(fs, directory, base_offset, ends)
+            yield from _inspect_aborted(fs, directory, base_offset, markers)
         elif name.endswith(names.SNAPSHOT):
             yield from _inspect_snapshot(fs, path)
         elif name.endswith((names.DELETED, names.CLEANED, names.SWAP, names.TEMPORARY)):
@@ -229,8 +236,72 @@ def _inspect_indexes(
             yield Finding(path, 0, f"{damage}; it will be rebuilt", True)
 
 
+def _inspect_aborted(
+    fs: FileSystem, directory: str, base_offset: int, markers: dict[int, int]
+) -> Iterator[Finding]:
+    """`markers` is offset -> producer id of every sound control batch."""
+    path = f"{directory}/{names.segment_name(base_offset, names.ABORTED_INDEX)}"
+    if not fs.exists(path):
+        return
+    try:
+        entries = inspect_aborted(fs, path)
+    except IndexDamaged as damage:
+        yield Finding(path, 0, f"{damage}; it will be rebuilt", True)
+        return
+    for entry in entries:
+        if markers.get(entry.last_offset) != entry.producer_id:
+            text = f"says that producer {entry.producer_id} has a marker at offset {entry.last_offset}; there is none"
+            yield Finding(path, 0, text, True)
+            return
+
+
+def inspect_aborted(fs: FileSystem, path: str) -> list[AbortedTransaction]:
+    """What a file with aborted transactions says; raises IndexDamaged."""
+    base_offset = names.offset_of(path.rpartition("/")[2], names.ABORTED_INDEX)
+    return AbortedIndex.from_bytes(fs.read(path), base_offset or 0).entries()
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotProducer:
+    """A producer in a snapshot. Sequence and offset are -1 when nothing of it but a marker was known."""
+
+    producer_id: int
+    epoch: int
+    last_sequence: int
+    last_offset: int
+    last_timestamp_ms: int
+    coordinator_epoch: int
+    # Of the transaction that was open; None when there was none.
+    transaction_first_offset: int | None
+
+
+def inspect_snapshot(fs: FileSystem, path: str) -> list[SnapshotProducer]:
+    """The producers in a snapshot file; raises SnapshotDamaged."""
+    states = decode_snapshot(fs.read(path), _PRODUCERS_MAX, 0, 0)
+    return [
+        SnapshotProducer(
+            producer.producer_id,
+            producer.epoch,
+            producer.last_sequence,
+            producer.batches[-1].last_offset if producer.batches else -1,
+            producer.last_timestamp_ms,
+            producer.coordinator_epoch,
+            states.transactions.open.get(producer.producer_id),
+        )
+        for producer in states.producers.values()
+    ]
+
+
 def _inspect_snapshot(fs: FileSystem, path: str) -> Iterator[Finding]:
     try:
-        decode_snapshot(fs.read(path), _PRODUCERS_MAX, 0, 0)
+        producers = inspect_snapshot(fs, path)
     except SnapshotDamaged as damage:
         yield Finding(path, 0, f"producer snapshot: {damage}; an older one will be used", True)
+        return
+    for one in producers:
+        if one.transaction_first_offset is not None:
+            text = (
+                f"producer {one.producer_id} (epoch {one.epoch}) had a transaction open that began at offset "
+                f"{one.transaction_first_offset}"
+            )
+            yield Finding(path, 0, text, False)
