@@ -175,6 +175,15 @@ class ConsumerGroup:
         owners = self.owners.get(topic)
         return None if owners is None else owners.get(partition)
 
+    def can_get_more(self, member: Member) -> bool:
+        """Whether something that the member is to get is nobody's."""
+        for topic, partitions in self.targets.get(member.member_id, NOTHING).items():
+            assigned = member.current.assigned.get(topic, {})
+            for partition in partitions:
+                if partition not in assigned and self.owner(topic, partition) is None:
+                    return True
+        return False
+
     def waits_for_others(self, member: Member) -> bool:
         """Whether something that the member is to get still belongs to another."""
         if member.current.state is not MemberState.UNRELEASED_PARTITIONS:

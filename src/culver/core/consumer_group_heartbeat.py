@@ -61,7 +61,7 @@ class ConsumerHeartbeats:
             member = group.members.get(request.member_id)
             if member is not None and self._nothing_new(request, context, group, member):
                 self._shard.sessions.renew(group, member, now_ms)
-                out.append(Reply(token, self._response(member)))
+                out.append(Reply(token, self._response(group, member)))
                 return
         try:
             self._check(request, context.api_version)
@@ -85,9 +85,12 @@ class ConsumerHeartbeats:
         return (
             epoch > 0
             and epoch == current.epoch
-            and current.state is MemberState.STABLE
             and epoch == group.assignment_epoch
             and epoch == group.epoch
+            and (
+                current.state is MemberState.STABLE
+                or (current.state is MemberState.UNRELEASED_PARTITIONS and not group.can_get_more(member))
+            )
             and request.rebalance_timeout_ms == -1
             and request.subscribed_topic_names is None
             and request.subscribed_topic_regex is None
@@ -181,7 +184,7 @@ class ConsumerHeartbeats:
             and request.topic_partitions is not None
         )
         changed = before is None or after.current.assigned != before.current.assigned
-        response = self._response(after, after.current.assigned if tell_all or changed else None)
+        response = self._response(group, after, after.current.assigned if tell_all or changed else None)
         moved = before is None or after.current != before.current
 
         def done(now_ms: float, out: Effects) -> None:
@@ -287,8 +290,15 @@ class ConsumerHeartbeats:
             return member
         return _check_owner(group.static_member(request.instance_id), request.member_id, request.instance_id)
 
-    def _response(self, member: Member, assigned: Owned | None = None) -> ConsumerGroupHeartbeatResponse:
+    def _response(
+        self, group: ConsumerGroup, member: Member, assigned: Owned | None = None
+    ) -> ConsumerGroupHeartbeatResponse:
         """Hot when there is nothing to assign."""
+        interval_ms = self._interval_ms
+        if member.current.state is MemberState.UNRELEASED_PARTITIONS:
+            # Others are giving up what this member is to get. It is told to ask more often meanwhile, so that the
+            # partitions do not lie idle for a whole interval; in a large group not too often.
+            interval_ms = min(interval_ms, max(interval_ms // 10, len(group.members)))
         assignment = None
         if assigned is not None:
             assignment = Assignment(
@@ -301,7 +311,7 @@ class ConsumerHeartbeats:
             error_code=ErrorCode.NONE,
             member_id=member.member_id,
             member_epoch=member.current.epoch,
-            heartbeat_interval_ms=self._interval_ms,
+            heartbeat_interval_ms=interval_ms,
             assignment=assignment,
         )
 
