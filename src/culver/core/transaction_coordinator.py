@@ -309,6 +309,7 @@ class TransactionCoordinator:
             request = AddRequest(
                 state, entry, producer, frozenset(partitions), client_version, token, same_for_all
             )
+        request.from_broker = version >= _FROM_BROKERS_SINCE
         request.attempt(now_ms, out)
 
     # --- administration ---

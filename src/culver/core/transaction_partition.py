@@ -57,6 +57,7 @@ class Request(ABC):
     def __init__(self, entry: TransactionEntry, token: Token) -> None:
         self.entry = entry
         self.token = token
+        self.from_broker = False
         self.patience_timer = Timer()
         self.patience_ends_ms = 0.0
 
@@ -372,7 +373,9 @@ class TransactionPartition:
         """Let a request wait until its entry is free: behind all others, or before them."""
         assert request.entry.busy
         if request.patience_ends_ms == 0.0:
-            request.patience_ends_ms = now_ms + self.settings.patience_ms
+            settings = self.settings
+            patience_ms = settings.broker_patience_ms if request.from_broker else settings.patience_ms
+            request.patience_ends_ms = now_ms + patience_ms
         if first:
             request.entry.waiting.appendleft(request)
         else:

@@ -20,6 +20,9 @@ class TransactionSettings:
     # Beyond Kafka: how long a request waits for the end of an earlier step of its transaction before it is told
     # CONCURRENT_TRANSACTIONS. A client that is told so waits by its own clock, 20 to 100 ms.
     patience_ms: int = 5_000
+    # The same for requests of brokers: theirs for all producers come through one connection, where the answer to one
+    # that waits holds back all others.
+    broker_patience_ms: int = 100
     # How long after a failure the coordinator tries again to write what has to be written.
     retry_ms: int = 500
 
