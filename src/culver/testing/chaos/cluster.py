@@ -128,14 +128,14 @@ class ChaosCluster(Cluster):
         ill = [state for state in first.values() if not state.healthy]
         return "; ".join(map(str, ill)) or None
 
-    def coordinator(self, group: str) -> int:
-        """The id of the broker that coordinates a group, -1 when nobody knows."""
+    def coordinator(self, key: str, *, transactions: bool = False) -> int:
+        """The id of the broker that coordinates a group, or a transactional id, -1 when nobody knows."""
         for broker in self.running:
             with (
                 contextlib.suppress(Unreachable, KafkaError),
                 WireClient(broker.bootstrap_servers, _ANSWER_SECONDS) as client,
             ):
-                request = FindCoordinatorRequest(key_type=0, coordinator_keys=[group], key=group)
+                request = FindCoordinatorRequest(key_type=int(transactions), coordinator_keys=[key], key=key)
                 answer = client.ask_once(request, FindCoordinatorResponse)
                 found = answer.coordinators[0] if answer.coordinators else answer
                 if found.error_code == ErrorCode.NONE:

@@ -7,7 +7,7 @@ import random
 import sys
 
 from culver.testing.chaos.nemesis import ANYWHERE, WITH_ZOOKEEPER
-from culver.testing.chaos.plan import LOCAL, ZOOKEEPER, Plan
+from culver.testing.chaos.plan import LOCAL, ZOOKEEPER, Plan, TransactionPlan, copying
 from culver.testing.chaos.run import Run
 
 
@@ -28,6 +28,22 @@ def main() -> None:
         help=f"only these: {', '.join(ANYWHERE)}; with ZooKeeper also {', '.join(WITH_ZOOKEEPER)}",
     )
     parser.add_argument(
+        "--no-transactions", action="store_true", help="without clients that work in transactions"
+    )
+    parser.add_argument(
+        "--copies",
+        type=int,
+        default=0,
+        metavar="N",
+        help="only this: N messages are copied in transactions while brokers and clients are killed and restarted",
+    )
+    parser.add_argument(
+        "--transaction", type=int, default=750, metavar="N", help="messages in a transaction of --copies"
+    )
+    parser.add_argument(
+        "--copy-rate", type=int, default=1_500, metavar="N", help="messages a second with --copies, at most"
+    )
+    parser.add_argument(
         "--keep", action="store_true", help="keep logs, data and history also when all is well"
     )
     parser.add_argument("--client-logs", action="store_true", help="have the clients write down what they do")
@@ -40,17 +56,31 @@ def main() -> None:
     if arguments.store == LOCAL and set(kinds) & set(WITH_ZOOKEEPER):
         parser.error(f"{sorted(set(kinds) & set(WITH_ZOOKEEPER))[0]!r} needs ZooKeeper")
     seed = arguments.seed if arguments.seed is not None else random.randrange(1_000_000)
-    plan = Plan(
-        seed,
-        arguments.seconds,
-        arguments.store,
-        arguments.brokers,
-        arguments.session_timeout,
-        arguments.rate,
-        kinds=kinds,
-        client_logs=arguments.client_logs,
-    )
-    print(f"seed {seed}, {plan.seconds:.0f} s, {plan.store}", flush=True)
+    if arguments.copies:
+        plan = copying(
+            seed,
+            arguments.copies,
+            arguments.transaction,
+            store=arguments.store,
+            brokers=arguments.brokers,
+            rate=arguments.copy_rate,
+            client_logs=arguments.client_logs,
+        )
+        what = f"{arguments.copies} messages in transactions of {arguments.transaction}"
+    else:
+        plan = Plan(
+            seed,
+            arguments.seconds,
+            arguments.store,
+            arguments.brokers,
+            arguments.session_timeout,
+            arguments.rate,
+            kinds=kinds,
+            transactions=None if arguments.no_transactions else TransactionPlan(),
+            client_logs=arguments.client_logs,
+        )
+        what = f"{plan.seconds:.0f} s"
+    print(f"seed {seed}, {what}, {plan.store}", flush=True)
     report = Run(plan, (lambda _line: None) if arguments.quiet else _say, keep=arguments.keep).run()
     print(report.text())
     sys.exit(0 if report.passed else 1)

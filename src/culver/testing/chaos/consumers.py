@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -18,7 +19,7 @@ _RETRY_SECONDS = 0.2
 _NOT_COMMITTED = -1001
 
 # A position that nobody ever gave it: nothing is ever deleted in a run, so nothing can be out of range.
-_IMPOSSIBLE = frozenset(
+IMPOSSIBLE = frozenset(
     {
         KafkaError._AUTO_OFFSET_RESET,
         KafkaError.OFFSET_OUT_OF_RANGE,
@@ -33,23 +34,27 @@ _IMPOSSIBLE = frozenset(
 )
 
 
-def settings(place: Workplace, name: str, group: str) -> dict[str, Any]:
+def settings(place: Workplace, name: str, group: str, *, committed_only: bool = False) -> dict[str, Any]:
     """What all consumers have in common."""
     return place.settings(name) | {
         "group.id": group,
         "enable.auto.commit": False,
         "auto.offset.reset": "error",
         "fetch.wait.max.ms": 200,
+        "isolation.level": "read_committed" if committed_only else "read_uncommitted",
     }
 
 
 class Reader(Worker):
     """Keeps positions, and writes down what was read."""
 
-    def __init__(self, name: str, place: Workplace, group: str | None = None) -> None:
+    def __init__(
+        self, name: str, place: Workplace, group: str | None = None, *, committed_only: bool = False
+    ) -> None:
         super().__init__(name, place)
         self.positions: dict[Partition, int] = {}
         self._group = group
+        self.committed_only = committed_only
         self._assignment = 0
 
     def _take(self, messages: list[Message]) -> bool:
@@ -65,7 +70,7 @@ class Reader(Worker):
                 read.setdefault(key, []).append((offset, value if isinstance(value, bytes) else b""))
                 continue
             self.errors[error.name()] += 1
-            if error.code() in _IMPOSSIBLE:
+            if error.code() in IMPOSSIBLE:
                 sound = False
                 self.complain(f"told {error.name()}, positions {self.positions}: {error.str()}")
         for key, records in read.items():
@@ -79,6 +84,7 @@ class Reader(Worker):
                 self._now_ms(),
                 self._group,
                 self._assignment,
+                self.committed_only,
             )
             self._history.polls.append(poll)
             self.positions[key] = poll.next_position
@@ -86,12 +92,23 @@ class Reader(Worker):
 
 
 class AssignedConsumer(Reader):
-    """Reads all partitions from the start on and goes on for ever, from the replica in its own rack if it has one."""
+    """Reads all partitions from the start on and goes on for ever, from the replica in its own rack if it has one.
 
-    def __init__(self, name: str, place: Workplace, *, rack: str | None = None) -> None:
-        super().__init__(name, place)
-        self.positions = dict.fromkeys(place.partitions, 0)
-        self._settings = settings(place, name, f"reader-{name}")
+    With isolation it reads what was committed, and no more.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        place: Workplace,
+        partitions: Sequence[Partition],
+        *,
+        rack: str | None = None,
+        committed_only: bool = False,
+    ) -> None:
+        super().__init__(name, place, committed_only=committed_only)
+        self.positions = dict.fromkeys(partitions, 0)
+        self._settings = settings(place, name, f"reader-{name}", committed_only=committed_only)
         if rack is not None:
             self._settings["client.rack"] = rack
 
@@ -224,11 +241,14 @@ class GroupMember(Reader):
                 self.errors[each.error.name()] += 1
 
 
-def read_all(place: Workplace, deadline_s: float) -> dict[Partition, list[tuple[int, bytes]]]:
+def read_all(
+    place: Workplace, partitions: Sequence[Partition], deadline_s: float, *, committed_only: bool = False
+) -> dict[Partition, list[tuple[int, bytes]]]:
     """Every record of the partitions from start to end. TimeoutError when the ends are not reached in time."""
-    partitions = place.partitions
     found: dict[Partition, list[tuple[int, bytes]]] = {partition: [] for partition in partitions}
-    consumer = Consumer(settings(place, "last", "last") | {"enable.partition.eof": True})
+    consumer = Consumer(
+        settings(place, "last", "last", committed_only=committed_only) | {"enable.partition.eof": True}
+    )
     try:
         consumer.assign([TopicPartition(topic, index, 0) for topic, index in partitions])
         ended: set[Partition] = set()
@@ -245,7 +265,7 @@ def read_all(place: Workplace, deadline_s: float) -> dict[Partition, list[tuple[
                     ended.discard(key)
                 elif error.code() == KafkaError._PARTITION_EOF:
                     ended.add(key)
-                elif error.code() in _IMPOSSIBLE:
+                elif error.code() in IMPOSSIBLE:
                     raise TimeoutError(f"told {error.name()} while reading {key}: {error.str()}")
     finally:
         consumer.close()

@@ -13,7 +13,7 @@ from culver.testing.chaos.gates import STORE, Network, Way, between
 from culver.testing.history import Partition
 from culver.testing.zookeeper import ZooKeeper
 
-OFFICES = ("leader", "follower", "controller", "coordinator")
+OFFICES = ("leader", "follower", "controller", "coordinator", "transaction coordinator")
 ANYWHERE = (
     *(f"kill {office}" for office in OFFICES),
     *(f"freeze {office}" for office in OFFICES),
@@ -29,6 +29,7 @@ ANYWHERE = (
     "slow",
     "restart",
     "restart controller",
+    "restart transaction coordinator",
     "move",
     "elect",
     "rolling restart",
@@ -74,6 +75,7 @@ class Surroundings:
     # And how many replicas each is to have.
     partitions: dict[Partition, int]
     group: str
+    transactional_ids: tuple[str, ...]
     session_timeout_s: float
     random: random.Random
     note: Callable[[str], object]
@@ -126,8 +128,10 @@ class Nemesis:
         elif office == "controller":
             controllers = [view.controller_id for view in cluster.views()]
             number = max(controllers, key=controllers.count, default=-1)
-        else:
+        elif office == "coordinator":
             number = cluster.coordinator(self._in.group)
+        elif self._in.transactional_ids:
+            number = cluster.coordinator(self._random.choice(self._in.transactional_ids), transactions=True)
         return next((broker for broker in self._up() if broker.broker_id == number), None)
 
     def _lasts(self, least_s: float, most_s: float) -> float:

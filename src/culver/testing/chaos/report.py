@@ -8,8 +8,10 @@ from pathlib import Path
 
 from culver.testing.chaos.nemesis import Fault
 from culver.testing.chaos.plan import Plan
+from culver.testing.chaos.transactional_load import ClientFigures
 from culver.testing.checker import Verdict
-from culver.testing.history import ACKS_ALL, History, Partition, Send
+from culver.testing.history import ACKS_ALL, Copying, History, Outcome, Partition, Send
+from culver.testing.transaction_checker import original
 
 _LINE_MAX = 1_000
 
@@ -37,6 +39,7 @@ class Report:
     history: History
     largest_bytes: int
     took_s: float
+    clients: ClientFigures | None = None
     kept: Path | None = None
 
     @property
@@ -59,6 +62,8 @@ class Report:
             f"unavailable    {self._unavailable()}",
             f"memory         {self.largest_bytes / 1e6:.0f} MB, the largest broker",
         ]
+        if self.clients is not None:
+            lines += self._transactions(self.clients)
         if verdict.violations:
             lines += [
                 "",
@@ -70,7 +75,30 @@ class Report:
         lines.append("passed" if self.passed else f"FAILED; again: make chaos {self._again()}")
         return "\n".join(lines)
 
+    def _transactions(self, clients: ClientFigures) -> list[str]:
+        history = self.history
+        outcomes = Counter(each.outcome for each in history.transactions)
+        lines = [
+            f"transactions   {len(history.transactions)}: {outcomes[Outcome.OK]} committed, "
+            f"{outcomes[Outcome.FAILED]} never to be committed ({clients.aborted} aborted by their producers), "
+            f"{outcomes[Outcome.UNKNOWN]} unknown",
+            f"clients        {clients.processes} processes, killed {clients.killed} times, frozen {clients.frozen}",
+        ]
+        for copying in history.copyings:
+            copies = copy_counts(history, copying)
+            lines.append(
+                f"copies         {len(copies)} records, exactly one copy of {sum(n == 1 for n in copies.values())}; "
+                f"missing {sum(n == 0 for n in copies.values())}, copied twice {sum(n > 1 for n in copies.values())}"
+            )
+        return lines
+
     def _again(self) -> str:
+        transactions = self.plan.transactions
+        if transactions is not None and transactions.seeds:
+            return (
+                f"SEED={self.plan.seed} STORE={self.plan.store} "
+                f"ARGS='--copies {transactions.seeds} --transaction {transactions.copy_size}'"
+            )
         return f"SECONDS={self.plan.seconds:.0f} SEED={self.plan.seed} STORE={self.plan.store}"
 
     def _unavailable(self) -> str:
@@ -99,6 +127,16 @@ class Report:
             for fault in self.faults
             if fault.begun_ms < stretch.to_ms and (fault.ended_ms or stretch.to_ms) > stretch.from_ms
         ]
+
+
+def copy_counts(history: History, copying: Copying) -> Counter[bytes]:
+    """How many committed copies there are of each committed record of the sources, or of anything else."""
+    counts: Counter[bytes] = Counter()
+    for partition in copying.sources:
+        counts.update({value: 0 for _, value in history.final_committed.get(partition, ())})
+    for partition in copying.targets:
+        counts.update(original(value) for _, value in history.final_committed.get(partition, ()))
+    return counts
 
 
 def _longest_first(item: tuple[str, float]) -> float:

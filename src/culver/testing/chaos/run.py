@@ -12,26 +12,25 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from culver.filesystem import OsFileSystem
-from culver.log import names
-from culver.log.inspect import inspect_partition
-from culver.protocol.records import iterate_headers
 from culver.testing.broker import BrokerFailed
 from culver.testing.chaos.brokers import Brokers
 from culver.testing.chaos.cluster import ChaosCluster
 from culver.testing.chaos.consumers import AssignedConsumer, GroupMember, read_all
+from culver.testing.chaos.evidence import replicas_of
 from culver.testing.chaos.gates import Network
 from culver.testing.chaos.nemesis import Fault, Nemesis, Surroundings
-from culver.testing.chaos.plan import GROUP, ZOOKEEPER, Plan
+from culver.testing.chaos.plan import COPY_GROUP, GROUP, ZOOKEEPER, Plan, TransactionPlan
 from culver.testing.chaos.producer import ChaosProducer
 from culver.testing.chaos.report import Report
+from culver.testing.chaos.seeds import write_seeds
+from culver.testing.chaos.transactional_load import TransactionalLoad
 from culver.testing.chaos.worker import Worker, Workplace
 from culver.testing.checker import Violation, judge
-from culver.testing.cluster import PartitionState
-from culver.testing.history import History, Partition, Replica
+from culver.testing.history import History, Partition
 from culver.testing.zookeeper import ZooKeeper
 
 _POLL_SECONDS = 0.05
+_COPYING_SECONDS = 0.3
 _CLOSING_SECONDS = 90.0
 # A fault may be joined by another while it lasts.
 _COMPANY_SHARE = 0.35
@@ -67,6 +66,7 @@ class Run:
         self._producers: list[ChaosProducer] = []
         self._consumers: list[AssignedConsumer] = []
         self._members: list[GroupMember] = []
+        self._transactional: TransactionalLoad | None = None
 
     def run(self) -> Report:
         try:
@@ -107,11 +107,14 @@ class Run:
         plan = self._plan
         self._cluster.start()
         brokers = self._brokers = Brokers(self._cluster, self.note)
-        for topic in plan.topics:
+        for topic in plan.all_topics():
             self._cluster.create_topic(topic.name, topic.partitions, topic.factor, topic.config)
         self._load()
         if not self._progress("at the beginning"):
             return
+        transactional = self._transactional
+        if transactional is not None:
+            transactional.begin_mishaps()
         nemesis = Nemesis(
             Surroundings(
                 brokers,
@@ -119,10 +122,11 @@ class Run:
                 self._zookeeper,
                 {
                     (topic.name, index): topic.factor
-                    for topic in plan.topics
+                    for topic in plan.all_topics()
                     for index in range(topic.partitions)
                 },
-                GROUP,
+                GROUP if plan.topics else COPY_GROUP,
+                () if transactional is None else transactional.transactional_ids,
                 plan.session_timeout_ms / 1000,
                 self._random,
                 self.note,
@@ -145,18 +149,41 @@ class Run:
             self.now_ms,
             self._directory if self._plan.client_logs else None,
         )
-        self._producers = [
-            ChaosProducer("p1", place, records_per_second=rate),
-            ChaosProducer("p2", place, records_per_second=rate, timeout_ms=15_000, compression="lz4"),
-            ChaosProducer("w1", place, records_per_second=rate // 3, acks=1),
-        ]
-        self._consumers = [AssignedConsumer("c1", place), AssignedConsumer("c2", place, rack="rack-2")]
-        self._members = [
-            GroupMember("m1", place, group=GROUP, stays_s=45.0),
-            GroupMember("m2", place, group=GROUP, stays_s=20.0),
-        ]
+        if place.partitions:
+            self._producers = [
+                ChaosProducer("p1", place, records_per_second=rate),
+                ChaosProducer("p2", place, records_per_second=rate, timeout_ms=15_000, compression="lz4"),
+                ChaosProducer("w1", place, records_per_second=rate // 3, acks=1),
+            ]
+            self._consumers = [
+                AssignedConsumer("c1", place, place.partitions),
+                AssignedConsumer("c2", place, place.partitions, rack="rack-2"),
+            ]
+            self._members = [
+                GroupMember("m1", place, group=GROUP, stays_s=45.0),
+                GroupMember("m2", place, group=GROUP, stays_s=20.0),
+            ]
         for worker in self._workers():
             worker.start()
+        if self._plan.transactions is not None:
+            self._load_transactions(self._plan.transactions)
+
+    def _load_transactions(self, plan: TransactionPlan) -> None:
+        transactional = self._transactional = TransactionalLoad(
+            plan,
+            self._place,
+            self._directory,
+            begun_s=self._begun_s,
+            seed=self._plan.seed,
+            note=self.note,
+        )
+        self._consumers += transactional.readers
+        if plan.seeds:
+            transactional.seeded = write_seeds(
+                self._place, transactional.sources, plan.seeds, self._plan.whole_seconds
+            )
+            self.note(f"{plan.seeds} records are there to be copied")
+        transactional.start()
 
     def _workers(self) -> list[Worker]:
         return [*self._producers, *self._consumers, *self._members]
@@ -172,7 +199,7 @@ class Run:
     def _strike_at_random(self, nemesis: Nemesis) -> None:
         until_s = time.monotonic() + self._plan.seconds
         kinds = self._plan.kinds or nemesis.kinds
-        while time.monotonic() < until_s and not self._violations:
+        while self._goes_on(until_s) and not self._violations:
             faults = []
             for share in (1.0, _COMPANY_SHARE, _COMPANY_SHARE):
                 if self._random.random() < share:
@@ -190,6 +217,12 @@ class Run:
             self._progress("after " + ", ".join(fault.kind for fault in faults))
             if self._random.random() < _WHOLE_SHARE and self._brokers is not None:
                 self._brokers.wait_until_whole(self._plan.whole_seconds)
+
+    def _goes_on(self, until_s: float) -> bool:
+        """Until the time is over; or until everything is copied that was there to be copied."""
+        if self._transactional is not None and self._transactional.seeded:
+            return not self._transactional.all_copied()
+        return time.monotonic() < until_s
 
     def _begin(self, nemesis: Nemesis, kind: str) -> Fault | None:
         begun_ms = self.now_ms()
@@ -217,9 +250,12 @@ class Run:
             for producer in self._producers
             for key in self._plan.partitions()
         }
+        transactional = self._transactional
+        committed = {} if transactional is None else transactional.committed()
 
         def waits() -> list[str]:
-            return [
+            parties = [] if transactional is None else transactional.waits(committed)
+            return parties + [
                 f"{name} to {key[0]}-{key[1]}"
                 for name, key in before
                 for producer in self._producers
@@ -242,6 +278,8 @@ class Run:
     def _heal(self) -> None:
         self.note("heal")
         self._network.heal()
+        if self._transactional is not None:
+            self._transactional.heal()
         if self._zookeeper is not None and not self._zookeeper.running:
             self._zookeeper.start()
         if self._brokers is not None:
@@ -253,46 +291,90 @@ class Run:
         seconds = self._plan.progress_seconds
         assert self._brokers is not None
         self._progress("in the end")
+        transactional = self._transactional
         for producer in self._producers:
             producer.stop()
         for producer in self._producers:
             if not producer.join(seconds):
                 self._found("no progress", f"{producer.name} was not answered: {producer.unanswered}")
+        if transactional is not None:
+            self._end_transactions(transactional)
         self._brokers.wait_until_whole(self._plan.whole_seconds)
+        readable = self._plan.partitions() + ([] if transactional is None else transactional.partitions)
+        deadline_s = time.monotonic() + self._plan.whole_seconds
         try:
-            self.history.final = read_all(self._place, time.monotonic() + self._plan.whole_seconds)
+            self.history.final = read_all(self._place, readable, deadline_s)
+            if transactional is not None:
+                self.history.final_committed = read_all(
+                    self._place, readable, deadline_s, committed_only=True
+                )
         except TimeoutError as error:
             self._found("no progress", f"not everything could be read in the end: {error}")
             return
         ends = {key: records[-1][0] + 1 if records else 0 for key, records in self.history.final.items()}
+        committed_ends = {
+            key: records[-1][0] + 1 if records else 0 for key, records in self.history.final_committed.items()
+        }
         self._wait(
-            lambda: all(each.positions[key] >= ends[key] for each in self._consumers for key in ends),
-            lambda: f"consumers are at {[each.positions for each in self._consumers]} of {ends}",
+            lambda: all(
+                position >= (committed_ends if each.committed_only else ends)[key]
+                for each in self._consumers
+                for key, position in each.positions.items()
+            ),
+            lambda: (
+                f"consumers are at {[each.positions for each in self._consumers]} of {ends}, "
+                f"committed {committed_ends}"
+            ),
         )
         for member in self._members:
             member.stay()
+        if self._members:
+            self._wait(
+                lambda: all(self._committed().get(key, 0) >= ends[key] for key in self._plan.partitions()),
+                lambda: f"the group has committed {self._committed()} of {ends}",
+            )
+
+    def _end_transactions(self, transactional: TransactionalLoad) -> None:
+        """Tellers finish, copiers copy what they wrote, and no transaction is left open."""
+        seconds = self._plan.progress_seconds
+        wrong = transactional.stop_tellers(seconds)
         self._wait(
-            lambda: all(self._committed().get(key, 0) >= ends[key] for key in ends),
-            lambda: f"the group has committed {self._committed()} of {ends}",
+            transactional.all_copied, lambda: "not all that is committed was copied", pause_s=_COPYING_SECONDS
         )
+        wrong += transactional.stop_copiers(seconds)
+        for each in wrong:
+            self._found("no progress", each)
+        begun_s = time.monotonic()
+        hanging = transactional.hanging()
+        if hanging is not None:
+            self._found("hanging", hanging)
+        else:
+            self.note(f"no transaction is open, {time.monotonic() - begun_s:.2f} s later")
 
     def _committed(self) -> dict[Partition, int]:
         found: dict[Partition, int] = {}
         for commit in self.history.commits:
-            if commit.completed_ms is not None:
+            if commit.group == GROUP and commit.completed_ms is not None:
                 found[commit.partition] = max(found.get(commit.partition, 0), commit.offset)
         return found
 
-    def _wait(self, condition: Callable[[], bool], complaint: Callable[[], str]) -> None:
+    def _wait(
+        self,
+        condition: Callable[[], bool],
+        complaint: Callable[[], str],
+        pause_s: float = _POLL_SECONDS,
+    ) -> None:
         deadline_s = time.monotonic() + self._plan.progress_seconds
         while not condition():
             if time.monotonic() > deadline_s:
                 self._found("no progress", complaint())
                 return
-            time.sleep(_POLL_SECONDS)
+            time.sleep(pause_s)
 
     def _end(self) -> None:
         """Stop clients and brokers, and look at what the brokers leave."""
+        if self._transactional is not None:
+            self._transactional.close()
         for worker in self._workers():
             worker.stop()
         for producer in self._producers:
@@ -312,35 +394,15 @@ class Run:
                 self._found("bad end", str(failure)[-2000:])
         if self._brokers is not None:
             self._brokers.keep_logs()
-        self._collect(states)
+        for key, records in self.history.final.items():
+            replicas, wrong = replicas_of(self._directory, key, states.get(key), records)
+            self.history.replicas[key] = replicas
+            for violation in wrong:
+                self._found(violation.kind, violation.text)
         for worker in self._workers():
             if worker.errors:
                 self.note(f"{worker.name} was told {dict(worker.errors)}")
         self._cluster.close()
-
-    def _collect(self, states: dict[Partition, PartitionState]) -> None:
-        for key, records in self.history.final.items():
-            end = records[-1][0] + 1 if records else 0
-            state = states.get(key)
-            replicas = [] if state is None else list(state.replicas)
-            self.history.replicas[key] = [
-                self._replica(key, number, end, leader=state is not None and number == state.leader)
-                for number in replicas
-            ]
-
-    def _replica(self, key: Partition, number: int, high_watermark: int, *, leader: bool) -> Replica:
-        directory = self._directory / f"broker-{number}" / names.partition_directory(*key)
-        for finding in inspect_partition(OsFileSystem(), str(directory)):
-            if finding.is_fault:
-                self._found("damage", f"{finding.path} at {finding.position}: {finding.text}")
-        data = b"".join(path.read_bytes() for path in sorted(directory.glob(f"*{names.LOG}")))
-        start = end = 0
-        for at, (_, header) in enumerate(iterate_headers(data)):
-            start = header.base_offset if at == 0 else start
-            end = header.last_offset + 1
-        if end < high_watermark:
-            self._found("short", f"broker {number} is in sync and has {key} up to {end} of {high_watermark}")
-        return Replica(number, start, end, high_watermark, data, leader)
 
     # -- judgement ------------------------------------------------------------------------------------------
 
@@ -361,6 +423,7 @@ class Run:
             self.history,
             largest_bytes=0 if self._brokers is None else self._brokers.largest_bytes,
             took_s=time.monotonic() - self._begun_s,
+            clients=None if self._transactional is None else self._transactional.figures(),
         )
         if report.passed and not self._keep:
             shutil.rmtree(self._directory, ignore_errors=True)

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from culver.testing.chaos.client_settings import DEBUG, client_settings
 from culver.testing.history import History, Partition
 
 _COMPLAINTS_MAX = 1000
-_DEBUG = "broker,topic,metadata,msg,eos,cgrp"
 
 
 @dataclass(frozen=True)
@@ -31,22 +31,13 @@ class Workplace:
 
     def settings(self, name: str) -> dict[str, Any]:
         """What all clients have in common."""
-        settings: dict[str, Any] = {
-            "bootstrap.servers": self.bootstrap,
-            "client.id": name,
-            "topic.metadata.refresh.interval.ms": 2_000,
-            "reconnect.backoff.max.ms": 1_000,
-            # When all brokers are away librdkafka would throw away what it knows of them and start over, in the course
-            # of which it may lock itself up for ever (confluentinc/librdkafka#5476).
-            "metadata.recovery.strategy": "none",
-            "log_level": 0,
-        }
+        settings = client_settings(self.bootstrap, name)
         if self.log_directory is not None:
             logger = logging.Logger(f"chaos-{name}")
             handler = logging.FileHandler(self.log_directory / f"client-{name}.log", delay=True)
             handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
             logger.addHandler(handler)
-            settings |= {"log_level": 7, "debug": _DEBUG, "logger": logger}
+            settings |= {"log_level": 7, "debug": DEBUG, "logger": logger}
         return settings
 
 
