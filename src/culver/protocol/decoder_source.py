@@ -219,7 +219,7 @@ class _DecoderWriter(SourceWriter):
         present = self.fresh("present")
         self._run.append((present, "b", 1))
         self._flush()
-        with self.block(f"if {present} < 0:"):
+        with self.block(f"if {present} < {0 if field.tag is None else 1}:"):
             self.line(f"{target} = None")
         with self.block("else:"):
             self.line(f"{target} = {self._message(of, path)}")

@@ -171,7 +171,8 @@ class _EncoderWriter(SourceWriter):
             return
         run = self._run
         with self.block(f"if {value} is None:"):
-            self._flush("-1", "b")
+            # In a tagged field the mark is an unsigned varint, so null is 0 there.
+            self._flush("-1" if field.tag is None else "0", "b")
         with self.block("else:"):
             self._run = run
             self._flush("1", "b")
