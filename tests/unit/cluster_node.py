@@ -18,6 +18,7 @@ from culver.coordination.store import Change, Check, Conflict, Create, Done, Ent
 from culver.core import entries
 from culver.core.image import ClusterImage, PartitionImage
 from culver.core.image_builder import ImageBuilder
+from culver.core.names import GROUP_OFFSETS_TOPIC
 from culver.errors import ErrorCode
 
 
@@ -92,6 +93,7 @@ class ClusterNode:
         self.partitions = PartitionTable()
         self.administration = Administration(self, self.store)  # type: ignore[arg-type]
         self.groups = Groups(self)  # type: ignore[arg-type]
+        self.coordinators = {GROUP_OFFSETS_TOPIC: self.groups}
         self.suspects = Suspects(self)  # type: ignore[arg-type]
         self.lease_holds = True
         for number in range(1, registered + 1):
@@ -159,7 +161,9 @@ class Exchange:
 
     def __init__(self, version: int) -> None:
         self.version = version
-        self.connection = SimpleNamespace(peer_broker=None, asked_for_leaders=False)
+        self.connection = SimpleNamespace(
+            peer_broker=None, asked_for_leaders=False, asked_for_coordinators=None
+        )
         self.response: Any = None
 
     def reply(self, response: Any) -> None:

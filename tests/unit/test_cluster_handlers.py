@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from cluster_node import ClusterNode
+from cluster_node import ClusterNode, Exchange
 
 from culver.broker.handlers import (
     alter_configs,
@@ -24,6 +24,7 @@ from culver.broker.handlers import (
 from culver.core import entries
 from culver.core.group_coordinator import partition_for_group
 from culver.core.image import PartitionImage
+from culver.core.image_builder import ImageChange
 from culver.core.names import GROUP_OFFSETS_TOPIC
 from culver.errors import ErrorCode
 from culver.protocol.messages.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
@@ -253,6 +254,34 @@ def test_a_groups_coordinator_leads_its_partition(node: ClusterNode) -> None:
         assert (leader, error) == (
             (1, ErrorCode.NONE) if known else (-1, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         )
+
+
+def test_who_has_lost_a_coordinator_waits_for_the_next(node: ClusterNode) -> None:
+    node.make_topic(GROUP_OFFSETS_TOPIC, PartitionImage(0, 2, 0, (1, 2, 3), (1, 2, 3)))
+    node.suspects.hung_up(2)
+    exchange = Exchange(4)
+    request = FindCoordinatorRequest(coordinator_keys=["group"])
+    assert find_coordinator.handle(node, exchange, request) is None  # type: ignore[arg-type]
+    before = node.image
+    node.let_live(1, 3)
+    node.suspects.image_changed(ImageChange(before, node.image))
+    assert exchange.response is None, "it is dead, and nobody leads in its place"
+    before = node.image
+    node.put_partition(GROUP_OFFSETS_TOPIC, PartitionImage(0, 3, 1, (1, 2, 3), (1, 3)))
+    node.suspects.image_changed(ImageChange(before, node.image))
+    [found] = exchange.response.coordinators
+    assert (found.node_id, found.error_code) == (3, 0)
+
+
+def test_who_asks_again_for_the_same_coordinator_may_be_faster_than_the_news(node: ClusterNode) -> None:
+    node.make_topic(GROUP_OFFSETS_TOPIC, PartitionImage(0, 2, 0, (1, 2, 3), (1, 2, 3)))
+    exchange = Exchange(4)
+    for group in ("group", "other"):
+        request = FindCoordinatorRequest(coordinator_keys=[group])
+        assert find_coordinator.handle(node, exchange, request) is not None  # type: ignore[arg-type]
+    assert find_coordinator.handle(node, exchange, request) is None  # type: ignore[arg-type]
+    node.scheduler.run()
+    assert exchange.response.coordinators[0].node_id == 2
 
 
 @pytest.mark.parametrize(("registered", "replicas"), [(1, 1), (2, 2), (3, 3), (5, 3)])

@@ -59,6 +59,7 @@ class Connection(asyncio.BufferedProtocol):
         "_unsent_bytes",
         "_write_paused",
         "_yielding",
+        "asked_for_coordinators",
         "asked_for_leaders",
         "last_active_ms",
         "peer_broker",
@@ -85,6 +86,7 @@ class Connection(asyncio.BufferedProtocol):
         self._direct: DirectSender | None = None  # made for the first response that holds a range of a file
         self.sends_files = False
         self.asked_for_leaders = False  # whether it has been told before who leads what
+        self.asked_for_coordinators: object = None  # what it last wanted to know the coordinators of
         self.peer_host = ""
         self.peer_broker: FollowerFeed | None = None  # who is there, once it has said BrokerHello
         self.refused_batches: RefusedBatches | None = None  # made for the first refusal

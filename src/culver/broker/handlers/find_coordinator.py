@@ -33,6 +33,20 @@ def handle(node: Node, exchange: Exchange, request: FindCoordinatorRequest) -> F
         return _response(exchange, request, None, refusal)
     runtime = node.coordinators[topic]
     if topic in node.image.topics:
+        connection = exchange.connection
+        keys = request.coordinator_keys if exchange.version >= 4 else [request.key]
+
+        def leaders() -> set[int]:
+            partitions = (node.image.partition(topic, runtime.coordinator.partition_for(key)) for key in keys)
+            return {partition.leader for partition in partitions if partition is not None}
+
+        def answer() -> None:
+            exchange.reply(_response(exchange, request, runtime, None))
+
+        again = connection.asked_for_coordinators == (topic, keys)
+        connection.asked_for_coordinators = (topic, keys)
+        if node.suspects.wait(leaders, answer, again=again):
+            return None  # the client has lost its coordinator: it shall hear of the next, not be sent back
         return _response(exchange, request, runtime, None)
 
     def made(error: KafkaError | None) -> None:
