@@ -14,6 +14,8 @@ from real_clients import CLIENTS, Sent
 from transactional_clients import COMMITTED_READERS, PRODUCERS, TransactionalProducer
 from transactional_topics import end_offsets, read_to_end
 
+from culver.testing import Broker
+
 # Longer than any test takes: a reader that is not woken waits for so long.
 LONG_POLL_MS = 60_000
 
@@ -139,3 +141,29 @@ def test_a_transaction_that_takes_too_long_is_aborted(
         producer.commit()
     eventually("the marker is there", lambda: end_offsets(admin, topic, "read_committed", 1) == [4])
     assert read_to_end(bootstrap, topic, "read_committed", 1) == [b"in time"]
+
+
+@pytest.mark.parametrize("crash", [False, True], ids=["clean restart", "SIGKILL"])
+def test_transactions_go_on_across_a_restart(crash: bool, own_broker: Broker) -> None:
+    own_broker.create_topic("t")
+    bootstrap = own_broker.bootstrap_servers
+    with (
+        PRODUCERS["confluent-kafka"](bootstrap, "one") as one,
+        PRODUCERS["confluent-kafka"](bootstrap, "other") as other,
+    ):
+        write(one, "t", b"aborted")
+        one.abort()
+        write(one, "t", b"open")
+        write(other, "t", b"aborted later")
+        if crash:
+            own_broker.kill()
+        else:
+            own_broker.stop()
+        own_broker.start()
+        assert read_to_end(bootstrap, "t", "read_committed", 1) == []
+        one.send("t", b"open still")
+        one.commit()
+        other.abort()
+        with AdminClient({"bootstrap.servers": bootstrap}) as admin:
+            eventually("all have ended", lambda: end_offsets(admin, "t", "read_committed", 1) == [7])
+    assert read_to_end(bootstrap, "t", "read_committed", 1) == [b"open", b"open still"]
