@@ -27,8 +27,6 @@ WRITE_TXN_MARKERS_KEY = 27
 _VERSION = 2
 _BACKOFF_MIN_MS = 10.0
 _BACKOFF_MAX_MS = 250.0
-# A newer coordinator, or a newer producer, has been there: this marker is nobody's business any more.
-_OVERTAKEN = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
 
 Target = tuple[str, int]
 
@@ -117,19 +115,27 @@ class MarkerSender:
         if code is ErrorCode.NONE:
             job.left.discard(target)
             self._finish_if_done(job)
-        elif code in _OVERTAKEN:
+        elif code is ErrorCode.INVALID_PRODUCER_EPOCH:
+            # The partition has heard of a later epoch: what this marker was to end has ended there.
+            self._tell(job, target, code)
+            job.left.discard(target)
+            self._finish_if_done(job)
+        elif code is ErrorCode.TRANSACTION_COORDINATOR_FENCED:
+            self._tell(job, target, code)
             job.stopped = True
             del self._jobs[job.effect]
-            _log.warning(
-                "a transaction's marker was refused",
-                transactional_id=job.effect.transactional_id,
-                topic=target[0],
-                partition=target[1],
-                error=code.name,
-            )
             self._refused(job.effect)
         else:
             self._retry(job)
+
+    def _tell(self, job: _Job, target: Target, code: ErrorCode) -> None:
+        _log.warning(
+            "a transaction's marker was refused",
+            transactional_id=job.effect.transactional_id,
+            topic=target[0],
+            partition=target[1],
+            error=code.name,
+        )
 
     def _finish_if_done(self, job: _Job) -> None:
         if not job.left and not job.stopped:
@@ -158,7 +164,7 @@ class MarkerSender:
             request = WriteTxnMarkersRequest(
                 markers=[_writable(job.effect.marker, targets) for job, targets in parts]
             )
-            self._node.peers.ask(
+            self._node.marker_peers.ask(
                 broker_id, self._call, request, partial(self._answered, parts), partial(self._lost, parts)
             )
 

@@ -90,6 +90,8 @@ class Node:
         self.fetchers = Fetchers(self)
         self.replication = Replication(self)
         self.peers = Peers(self)
+        # Answers come in the order of the questions. One that waits for markers must not be in the way of markers.
+        self.marker_peers = Peers(self)
         self.groups = Groups(self)
         self.transactions = Transactions(self)
         self.verification = Verification(self)
@@ -278,6 +280,7 @@ class Node:
         for coordinator in self.coordinators.values():
             coordinator.stop()
         self.peers.close()
+        self.marker_peers.close()
         if self._listener is not None:
             self._listener.close()
         self.server.close()
@@ -325,6 +328,7 @@ class Node:
         self.groups.image_changed(change)
         if change.brokers:
             self.peers.image_changed()
+            self.marker_peers.image_changed()
 
     def _session(self, begun: bool) -> None:
         if not begun:
