@@ -150,6 +150,19 @@ def java_source(
     return _run(command, stdin, timeout_seconds, check)
 
 
+def compiled_source(path: Path, directory: Path) -> list[str]:
+    """Compiles a Java program of one file into a directory: the command that runs it, without arguments.
+
+    For programs that are started several times, or that the caller wants to watch or to kill.
+    """
+    compiler = [java(), *TOOL_JVM_FLAGS, "-m", "jdk.compiler/com.sun.tools.javac.Main"]
+    # Only the launcher knows `*` in a class path; the compiler wants every jar by name.
+    every_jar = os.pathsep.join(str(jar) for jar in jars().glob("*.jar"))
+    _run([*compiler, "-cp", every_jar, "-d", str(directory), str(path)], "", 120, check=True)
+    both = f"{directory}{os.pathsep}{classpath()}"
+    return [java(), *TOOL_JVM_FLAGS, "-cp", both, *_logging_flags(), path.stem]
+
+
 def _run(
     command: list[str], stdin: str, timeout_seconds: float, check: bool
 ) -> subprocess.CompletedProcess[str]:
