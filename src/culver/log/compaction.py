@@ -12,7 +12,7 @@ Records of aborted transactions go like those that were replaced; see cleaned_tr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from threading import Lock
 
@@ -66,23 +66,40 @@ class Replacement:
 
 @dataclass(frozen=True, slots=True)
 class LastBatches:
-    """What has to stay of producers, empty if need be, so that they are known after a recovery."""
+    """What has to stay of producers, empty if need be, so that they are known after a recovery.
 
-    # Producer id -> last offset of its last batch, for the sequence in it.
+    Of what is cleaned the last batch: what comes after it may be cut off one day.
+    """
+
+    # Producer id -> last offset of that batch, for the sequence in it.
     offsets: Mapping[int, int]
     # Of those that have none, the epoch: markers with it stay.
     epochs: Mapping[int, int]
+    # Of these it is not known which one it is: all of theirs stay for now.
+    unknown: Set[int]
 
     @classmethod
-    def of(cls, producers: Iterable[Producer]) -> LastBatches:
+    def of(cls, producers: Iterable[Producer], end_offset: int) -> LastBatches:
+        """Before an offset."""
         offsets = {}
         epochs = {}
+        unknown = set()
         for producer in producers:
-            if producer.batches:
-                offsets[producer.producer_id] = producer.batches[-1].last_offset
+            below = [batch.last_offset for batch in producer.batches if batch.last_offset < end_offset]
+            if below:
+                offsets[producer.producer_id] = below[-1]
+            elif producer.batches or producer.epoch_offset >= end_offset:
+                unknown.add(producer.producer_id)
             else:
                 epochs[producer.producer_id] = producer.epoch
-        return cls(offsets, epochs)
+        return cls(offsets, epochs, unknown)
+
+    def holds(self, header: BatchHeader) -> bool:
+        """Whether a producer's batch is such a one."""
+        producer_id = header.producer_id
+        if header.is_control:
+            return producer_id in self.unknown or self.epochs.get(producer_id) == header.producer_epoch
+        return producer_id in self.unknown or self.offsets.get(producer_id) == header.last_offset
 
 
 def cleanable(
@@ -336,10 +353,7 @@ class CompactionTask:
 
     def _emptied(self, batch: StoredBatchView, header: BatchHeader) -> bytearray | memoryview | None:
         """What is left of a batch without its records."""
-        is_producers_last = (
-            header.producer_id >= 0 and self._last.offsets.get(header.producer_id) == header.last_offset
-        )
-        if not is_producers_last:
+        if header.producer_id < 0 or not self._last.holds(header):
             return None
         return batch_with_records(header, ()) if header.record_count else batch.data
 
@@ -351,10 +365,7 @@ class CompactionTask:
             return batch.data  # of some other kind
         if self._transactions.meet_marker(header.producer_id, header.base_offset):
             return batch.data
-        if (
-            header.base_offset >= keys.end_offset
-            or self._last.epochs.get(header.producer_id) == header.producer_epoch
-        ):
+        if header.base_offset >= keys.end_offset or self._last.holds(header):
             return batch.data
         horizon_ms = header.delete_horizon_ms
         if marker is None or (horizon_ms is not None and horizon_ms <= self._now_ms):

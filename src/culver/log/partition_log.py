@@ -184,7 +184,7 @@ class PartitionLog(ReplicaLog):
             self.config,
             self.start_offset,
             self.high_watermark,
-            self.last_stable_offset,
+            self._producers.transactions.cleanable_below(self.high_watermark),
             self._end_offset,
             now_ms,
         )
@@ -212,7 +212,7 @@ class PartitionLog(ReplicaLog):
         if self.failed is not None or self.corruption is not None or self._closed:
             return None
         now_ms = self._clock.now_ms()
-        stable_offset = self.last_stable_offset
+        stable_offset = self._producers.transactions.cleanable_below(self.high_watermark)
         sources = cleanable(self._segments, self.config, self._cleaned_offset, stable_offset, now_ms)
         if sources is None:
             return None
@@ -227,7 +227,7 @@ class PartitionLog(ReplicaLog):
             self._limits,
             sources,
             self._cleaned_offset,
-            LastBatches.of(self._producers.producers.values()),
+            LastBatches.of(self._producers.producers.values(), sources[-1].end_offset),
             aborted,
             now_ms,
         )

@@ -89,5 +89,5 @@ def decode_snapshot(data: bytes, limit: int, seen_ms: int, offset: int) -> Produ
             )
     states.transactions.sort(transactions)
     if transactions or any(producer.coordinator_epoch >= 0 for producer in states.producers.values()):
-        states.transactions.forgotten_offset = offset - 1
+        states.transactions.forgotten_offset = states.transactions.loaded_offset = offset - 1
     return states

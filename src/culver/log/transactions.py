@@ -96,7 +96,16 @@ UNVERIFIED_OK = object()
 class Transactions:
     """What is open in one partition, in the order in which it began."""
 
-    __slots__ = ("_guards", "_limit", "_unstable", "first_offset", "forgotten_offset", "history", "open")
+    __slots__ = (
+        "_guards",
+        "_limit",
+        "_unstable",
+        "first_offset",
+        "forgotten_offset",
+        "history",
+        "loaded_offset",
+        "open",
+    )
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -110,6 +119,8 @@ class Transactions:
         # What markers changed, in their order, and the last marker of which that is not known any more.
         self.history: deque[Undo] = deque()
         self.forgotten_offset = NO_OFFSET
+        # The same when the state was loaded.
+        self.loaded_offset = NO_OFFSET
         # Producer id -> epoch -> guard. An epoch is the client's claim until its coordinator has answered, so that one
         # who lies about it must not be in the way of one who does not.
         self._guards: dict[int, dict[int, Guard]] = {}
@@ -132,6 +143,14 @@ class Transactions:
         if unstable and unstable[0][1] < bound:
             bound = unstable[0][1]
         return bound
+
+    def cleanable_below(self, high_watermark: int) -> int:
+        """Where what is too old or replaced may be removed: nothing of a transaction whose marker may be cut off.
+
+        After a recovery it takes until the high watermark has passed the state that was loaded, which does not say
+        what had just ended.
+        """
+        return NO_OFFSET if high_watermark <= self.loaded_offset else self.stable_below(high_watermark)
 
     # -- beginning and ending --------------------------------------------------------------------------------
 
