@@ -117,27 +117,27 @@ class ClassicRequests:
         owned = by_topic_id(subscription.owned_partitions, shard.topics)
         reported = [(topic, sorted(indexes)) for topic, indexes in owned.items()]
         refresh = shard.take_refresh(request.group_id)
-        after = shard.progress.advance(draft, member_id, metadata, reported, refresh=refresh)
-        answer = Reply(
-            token,
-            JoinGroupResponse(
+        shard.progress.report(draft, member_id, metadata, reported, refresh=refresh)
+
+        def done(now_ms: float, out: Effects) -> None:
+            hard = self._groups.get(request.group_id)
+            member = None if hard is None else hard.members.get(member_id)
+            if hard is None or member is None:
+                # It was removed, or the group became a classic one, in the same moment.
+                out.append(Reply(token, join_error(member_id, ErrorCode.REBALANCE_IN_PROGRESS)))
+                return
+            shard.sessions.settle(hard, member_id, now_ms)
+            shard.sessions.joined(hard, member, now_ms)
+            response = JoinGroupResponse(
                 error_code=ErrorCode.NONE,
-                generation_id=after.current.epoch,
+                generation_id=member.current.epoch,
                 protocol_type=CONSUMER_PROTOCOL_TYPE,
                 protocol_name=request.protocols[0].name,
                 leader="",
                 member_id=member_id,
                 members=[],
-            ),
-        )
-
-        def done(now_ms: float, out: Effects) -> None:
-            hard = self._groups.get(request.group_id)
-            member = None if hard is None else hard.members.get(member_id)
-            if hard is not None and member is not None:
-                shard.sessions.settle(hard, member_id, now_ms)
-                shard.sessions.joined(hard, member, now_ms)
-            out.append(answer)
+            )
+            out.append(Reply(token, response))
 
         return done
 

@@ -177,28 +177,37 @@ class ConsumerHeartbeats:
             shard.progress.replace(draft, before, member_id)
         metadata = _updated(MemberMetadata() if before is None else before.metadata, request, context)
         refresh = shard.take_refresh(request.group_id)
-        after = shard.progress.advance(draft, member_id, metadata, _reported(request), refresh=refresh)
+        shard.progress.report(draft, member_id, metadata, _reported(request), refresh=refresh)
         tell_all = joins or (
             request.rebalance_timeout_ms != -1
             and (request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None)
             and request.topic_partitions is not None
         )
-        changed = before is None or after.current.assigned != before.current.assigned
-        response = self._response(group, after, after.current.assigned if tell_all or changed else None)
-        moved = before is None or after.current != before.current
 
         def done(now_ms: float, out: Effects) -> None:
             if classic is not None:
                 shard.classic_group_gone(classic, now_ms, out)
-            hard = self._groups.get(request.group_id)
-            if hard is not None:
-                if moved:
-                    shard.sessions.settle(hard, member_id, now_ms)
-                elif member_id in hard.members:
-                    shard.sessions.renew(hard, hard.members[member_id], now_ms)
+            response = self._after(request.group_id, member_id, before, now_ms, tell_all=tell_all)
             out.append(Reply(token, response))
 
         return done
+
+    def _after(
+        self, group_id: str, member_id: str, before: Member | None, now_ms: float, *, tell_all: bool
+    ) -> ConsumerGroupHeartbeatResponse:
+        """A member's report, and what follows from it, is durable."""
+        group = self._groups.get(group_id)
+        member = None if group is None else group.members.get(member_id)
+        if group is None or member is None:
+            # Someone has removed it in the same moment.
+            return heartbeat_error(KafkaError(ErrorCode.UNKNOWN_MEMBER_ID))
+        if before is None or member.current != before.current:
+            self._shard.sessions.settle(group, member_id, now_ms)
+        else:
+            self._shard.sessions.renew(group, member, now_ms)
+        assigned = member.current.assigned
+        is_new = tell_all or before is None or assigned != before.current.assigned
+        return self._response(group, member, assigned if is_new else None)
 
     def _open(self, draft: Draft, request: ConsumerGroupHeartbeatRequest, *, joins: bool) -> ConsumerGroup:
         """The group that is meant; made, or made of a classic one, for a member that joins."""

@@ -41,10 +41,10 @@ class Progress:
             resolved_pattern(pattern, self._topics) == topics for pattern, topics in group.patterns.items()
         )
 
-    def advance(
+    def report(
         self, draft: Draft, member_id: str, metadata: MemberMetadata, reported: Reported, *, refresh: bool
-    ) -> Member:
-        """A member says this of itself and of what it has: as much of the consequences as can be had now."""
+    ) -> None:
+        """A member says this of itself and of what it has. What follows from that comes with `conclude`."""
         group = draft.group
         assert group is not None
         known = group.members.get(member_id)
@@ -58,20 +58,27 @@ class Progress:
         if wants_anew or refresh:
             self._resolve_patterns(draft, group, everything=refresh)
             self._raise_epoch_if(draft, group, always=wants_anew)
+        draft.reports[member_id] = reported
+
+    def conclude(self, draft: Draft) -> None:
+        """Everyone has reported: the target, if it is to be another, and one step of each towards it."""
+        group = draft.group
+        if group is None or not draft.reports:
+            return
         if group.epoch > group.assignment_epoch:
             self._assign(draft, group)
-        member = group.members[member_id]
-        target = group.targets.get(member_id, NOTHING)
-        current = reconcile(
-            member.current,
-            group.assignment_epoch,
-            target,
-            reported,
-            lambda topic, partition: group.owner(topic, partition) is not None,
-        )
-        if current != member.current:
-            draft.write(current_record(group.group_id, member_id, current))
-        return group.members[member_id]
+
+        def is_taken(topic: bytes, partition: int) -> bool:
+            return group.owner(topic, partition) is not None
+
+        for member_id, reported in draft.reports.items():
+            member = group.members.get(member_id)
+            if member is None:
+                continue
+            target = group.targets.get(member_id, NOTHING)
+            current = reconcile(member.current, group.assignment_epoch, target, reported, is_taken)
+            if current != member.current:
+                draft.write(current_record(group.group_id, member_id, current))
 
     def replace(self, draft: Draft, old: Member, member_id: str) -> None:
         """A static member comes back under another id: it takes the place of its former self."""

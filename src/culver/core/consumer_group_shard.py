@@ -26,11 +26,13 @@ class ConsumerGroupShard:
         self.settings = rebalance.settings
         self.topics = topics
         self._new_member_id = new_member_id
-        self.writes = GroupWrites(self.partition, rebalance.timers, self._certain, self._written)
+        self.progress = Progress(self.settings, topics, rebalance.wall_clock_ms)
+        self.writes = GroupWrites(
+            self.partition, rebalance.timers, self._certain, self._written, self.progress.conclude
+        )
         # Groups with a write on its way for which topics were looked at that have changed since.
         self._stale: set[str] = set()
         self.sessions = Sessions(self.settings, rebalance.timers, self._fence)
-        self.progress = Progress(self.settings, topics, rebalance.wall_clock_ms)
 
     def new_member_id(self) -> str:
         return self._new_member_id("consumer")

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypeAlias
 
 from culver.core.consumer_group import ConsumerGroup
+from culver.core.consumer_group_reconciliation import Reported
 from culver.core.consumer_group_records import ConsumerGroupRecord
 from culver.core.coordinator_effects import WRITTEN_ANYHOW, Effects, Finish
 from culver.core.coordinator_timers import Timer, TimerQueue
@@ -38,6 +39,9 @@ class Draft:
         self.records: list[StateRecord | ConsumerGroupRecord] = []
         # The group changes its kind, or goes: what comes next has to wait until that is durable.
         self.is_last = False
+        # Members that have reported what they have, or nothing. When all steps have been taken the target is
+        # computed, once for all of them, and each goes towards it.
+        self.reports: dict[str, Reported] = {}
 
     def begin(self) -> ConsumerGroup:
         """There is a consumer group from here on."""
@@ -90,6 +94,7 @@ class GroupWrites:
         timers: TimerQueue,
         certain: Callable[[str, float, Effects], None],
         written: Callable[[str], None],
+        conclude: Callable[[Draft], None],
     ) -> None:
         self._partition = partition
         self._timers = timers
@@ -97,6 +102,8 @@ class GroupWrites:
         self._certain = certain
         # Told of every write that is durable, before those who wait for it.
         self._written = written
+        # Writes what follows from all steps of a draft together.
+        self._conclude = conclude
         self._lines: dict[str, _Line] = {}
         # Records that are in the log though it was not seen in time that they are durable. Nothing can be computed
         # before that is known, so they are written once more, which changes nothing if they are there.
@@ -161,6 +168,7 @@ class GroupWrites:
             item = line.queue.popleft()
             assert item.step is not None
             taken.append((item.step(draft, now_ms), item.failed))
+        self._conclude(draft)
         if draft.records:
             self._write(group_id, line, draft.records, taken, out)
         else:
