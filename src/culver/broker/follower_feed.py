@@ -47,6 +47,7 @@ class FollowerFeed:
         "_in_sync",
         "_loading",
         "_looked_at_all_ms",
+        "_missed",
         "_node",
         "_parked",
         "_request",
@@ -75,6 +76,7 @@ class FollowerFeed:
         self._timer: Timer | None = None
         self._throttle_timer: Timer | None = None
         self._soon = False
+        self._missed = False  # something changed while nothing was parked to be answered
         self._loading = False
         self._looked_at_all_ms = -inf
         self._in_sync = False  # in some partition, when all were looked at last
@@ -92,6 +94,7 @@ class FollowerFeed:
         self._request = request
         now_ms = self._node.clock.monotonic_ms()
         everything = now_ms - self._looked_at_all_ms >= max(request.max_wait_ms, 1)
+        self._missed = False
         read = self._look(everything=everything)
         if read.urgent or request.max_wait_ms <= 0:
             return self._response(read)
@@ -100,6 +103,9 @@ class FollowerFeed:
         self._deadline_ms = now_ms + request.max_wait_ms
         if self._timer is None:
             self._timer = self._node.scheduler.call_later(request.max_wait_ms, self._time_is_up)
+        if self._missed:
+            # The acknowledgement that came with this fetch has led to more appends, in partitions looked at before.
+            self._look_soon()
         return None
 
     def _refusal(self, version: int, request: FetchRequest) -> ErrorCode:
@@ -180,7 +186,9 @@ class FollowerFeed:
     def changed(self, want: Want) -> None:
         """Something was appended to a partition, or it is not led here any more."""
         self._dirty[want] = None
-        if self._parked is not None:
+        if self._parked is None:
+            self._missed = True
+        else:
             self._look_soon()
 
     def _look_soon(self) -> None:
