@@ -21,6 +21,7 @@ from culver.core.consumer_group_shard import ConsumerGroupShard
 from culver.core.consumer_group_writes import Done, Draft
 from culver.core.coordinator_effects import Effects, Reply, RequestContext, Token, append_error
 from culver.core.group import CONSUMER_PROTOCOL_TYPE
+from culver.core.group_join import MAX_NAME_LENGTH, check_join
 from culver.core.group_rebalance import NO_MEMBER_ID, join_error, sync_error
 from culver.errors import ErrorCode, KafkaError, MalformedRequest
 from culver.protocol.messages.heartbeat import HeartbeatRequest
@@ -92,9 +93,9 @@ class ClassicRequests:
         shard = self._shard
         settings = shard.settings
         instance_id = request.group_instance_id
-        timeout_ms = request.session_timeout_ms
-        if not settings.group_min_session_timeout_ms <= timeout_ms <= settings.group_max_session_timeout_ms:
-            raise KafkaError(ErrorCode.INVALID_SESSION_TIMEOUT)
+        fault = check_join(request, settings)
+        if fault is not ErrorCode.NONE:
+            raise KafkaError(fault)
         if settings.group_consumer_migration_policy == "disabled":
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         if len(group.members) >= settings.group_consumer_max_size and request.member_id not in group.members:
@@ -102,7 +103,7 @@ class ClassicRequests:
         if not group.supports_classic_protocols(request.protocol_type, (p.name for p in request.protocols)):
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         stem = context.client_id if instance_id is None else instance_id
-        member_id = request.member_id or self._new_member_id(stem)
+        member_id = request.member_id or self._new_member_id(stem[:MAX_NAME_LENGTH])
         if request.member_id == NO_MEMBER_ID and instance_id is None and context.api_version >= 4:
             response = Reply(token, join_error(member_id, ErrorCode.MEMBER_ID_REQUIRED))
             return lambda _now_ms, out: out.append(response)

@@ -35,9 +35,6 @@ from culver.protocol.messages.consumer_group_heartbeat import (
     TopicPartitions,
 )
 
-# What a member subscribes to becomes one record.
-_MAX_TOPICS = 10_000
-
 
 class ConsumerHeartbeats:
     """Answers ConsumerGroupHeartbeat for the groups of one partition."""
@@ -116,7 +113,7 @@ class ConsumerHeartbeats:
             fault = f"there is no member epoch {epoch}"
         elif epoch == LEAVE_FOR_A_WHILE_EPOCH and request.instance_id is None:
             fault = "only static members leave for a while, and there is no instance id"
-        elif epoch == JOIN_EPOCH and request.rebalance_timeout_ms == -1:
+        elif request.rebalance_timeout_ms < (0 if epoch == JOIN_EPOCH else -1):
             fault = "a member that joins has to name its rebalance timeout"
         elif epoch == JOIN_EPOCH and (request.topic_partitions is None or request.topic_partitions):
             fault = "a member that joins must have no partitions"
@@ -126,7 +123,7 @@ class ConsumerHeartbeats:
             and request.subscribed_topic_regex is None
         ):
             fault = "a member that joins has to say to what it subscribes"
-        elif _is_too_large(request):
+        elif _is_too_large(request, self._shard.settings.message_max_bytes):
             fault = "a name or the list of topics is too long"
         if fault is not None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, fault)
@@ -395,11 +392,12 @@ def _check_owner(member: Member | None, member_id: str, instance_id: str) -> Mem
     return member
 
 
-def _is_too_large(request: ConsumerGroupHeartbeatRequest) -> bool:
+def _is_too_large(request: ConsumerGroupHeartbeatRequest, max_bytes: int) -> bool:
+    """Whether what the member says of itself may not fit into a record. A character has up to 4 bytes."""
     texts = (request.member_id, request.instance_id or "", request.rack_id or "")
     topics = request.subscribed_topic_names or ()
     return (
         any(len(text) > MAX_NAME_LENGTH for text in texts)
-        or len(topics) > _MAX_TOPICS
         or any(len(topic) > MAX_NAME_LENGTH for topic in topics)
+        or sum(len(topic) + 1 for topic in topics) * 4 > max_bytes - 16 * MAX_NAME_LENGTH
     )

@@ -14,6 +14,7 @@ from culver.core.coordinator_timers import Timer
 from culver.core.group import ClassicGroup, GroupState, Member, Protocols
 from culver.core.group_rebalance import NO_MEMBER_ID, Rebalance, generation_response, join_error, sync_error
 from culver.core.group_records import decode_group_value, group_record
+from culver.core.group_settings import GroupSettings
 from culver.errors import ErrorCode
 from culver.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
@@ -34,7 +35,7 @@ class JoinRequests:
     ) -> None:
         """Answer at once, or park the request until the join phase ends."""
         join = Join(request, context, token, now_ms)
-        error = self._check(request)
+        error = check_join(request, self._settings)
         if error is not ErrorCode.NONE:
             out.append(Reply(token, join_error(request.member_id, error)))
             return
@@ -59,19 +60,6 @@ class JoinRequests:
         else:
             self._join_known(group, join, out)
         self._rebalance.partition.forget_group(group.group_id)
-
-    def _check(self, request: JoinGroupRequest) -> ErrorCode:
-        timeout_ms = request.session_timeout_ms
-        settings = self._settings
-        if not settings.group_min_session_timeout_ms <= timeout_ms <= settings.group_max_session_timeout_ms:
-            return ErrorCode.INVALID_SESSION_TIMEOUT
-        names = [request.member_id, request.group_instance_id or "", request.protocol_type]
-        names.extend(protocol.name for protocol in request.protocols)
-        if any(len(name) > MAX_NAME_LENGTH for name in names):
-            return ErrorCode.INVALID_REQUEST
-        if sum(len(protocol.metadata) for protocol in request.protocols) > settings.message_max_bytes:
-            return ErrorCode.MESSAGE_TOO_LARGE
-        return ErrorCode.NONE
 
     def _has_room_for(self, group: ClassicGroup, member_id: str) -> bool:
         limit = self._settings.group_max_size
@@ -240,6 +228,20 @@ class JoinRequests:
     def _answer_with_generation(self, group: ClassicGroup, join: Join, out: Effects) -> None:
         response = generation_response(group, join.request.member_id, join.context.api_version)
         out.append(Reply(join.token, response))
+
+
+def check_join(request: JoinGroupRequest, settings: GroupSettings) -> ErrorCode:
+    """Whether a request makes sense by itself, and can be kept in a record."""
+    timeout_ms = request.session_timeout_ms
+    if not settings.group_min_session_timeout_ms <= timeout_ms <= settings.group_max_session_timeout_ms:
+        return ErrorCode.INVALID_SESSION_TIMEOUT
+    names = [request.member_id, request.group_instance_id or "", request.protocol_type]
+    names.extend(protocol.name for protocol in request.protocols)
+    if any(len(name) > MAX_NAME_LENGTH for name in names):
+        return ErrorCode.INVALID_REQUEST
+    if sum(len(protocol.metadata) for protocol in request.protocols) > settings.message_max_bytes:
+        return ErrorCode.MESSAGE_TOO_LARGE
+    return ErrorCode.NONE
 
 
 class Join:
