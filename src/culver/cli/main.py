@@ -23,6 +23,7 @@ COMMANDS = {
     "topic": ("culver.cli.topic", "List, create, describe, alter, delete and trim topics."),
     "produce": ("culver.cli.produce", "Write records to a topic."),
     "consume": ("culver.cli.consume", "Read records from topics."),
+    "ingest": ("culver.cli.ingest", "Take lines from files, standard input and syslog to a topic."),
     "group": ("culver.cli.group", "List, describe, seek and delete consumer groups; lag."),
     "txn": ("culver.cli.txn", "List, describe and abort transactions; find hanging ones."),
     "cluster": ("culver.cli.cluster", "Look at a cluster; move partitions; add and remove brokers."),
