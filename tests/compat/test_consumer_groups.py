@@ -25,7 +25,9 @@ from group_members import (
     shared_out,
 )
 
-from culver.testing import Broker
+from culver.core.group_coordinator import partition_for_group
+from culver.core.names import GROUP_OFFSETS_TOPIC
+from culver.testing import Broker, Cluster
 
 MEMBER_PROGRAM = Path(__file__).with_name("consumer_member_process.py")
 PARTITIONS = 6
@@ -226,6 +228,30 @@ def test_members_survive_a_crash_of_the_broker_with_what_they_have(group: str) -
         c = ConsumerMember(bootstrap, group, ["t"])
         members.append(c)
         poll_until("three share", members, lambda: shared_out(members, PARTITIONS))
+
+
+def test_members_of_a_cluster_keep_what_they_have_when_their_coordinator_dies(group: str) -> None:
+    config = {**SETTINGS, "group.consumer.session.timeout.ms": 20_000}
+    with Cluster(brokers=3, topics={"t": PARTITIONS}, config=config) as cluster, closing_members() as members:
+        bootstrap = cluster.bootstrap_servers
+        a = ConsumerMember(bootstrap, group, ["t"])
+        b = ConsumerMember(bootstrap, group, ["t"])
+        members += [a, b]
+        poll_until("shared", members, lambda: shared_out(members, PARTITIONS))
+        owned = a.partitions(), b.partitions()
+        revoked = set(a.revoked), set(b.revoked)
+        cluster.wait_until_in_sync("t", GROUP_OFFSETS_TOPIC)
+        coordinator = cluster.leader(GROUP_OFFSETS_TOPIC, partition_for_group(group, 2))
+        cluster.broker(coordinator).kill()
+        c = ConsumerMember(bootstrap, group, ["t"])
+        members.append(c)
+        poll_until("the new coordinator has let a third in", members, lambda: shared_out(members, PARTITIONS))
+        produce(bootstrap, "t", numbers(0, 60))
+        poll_until("all is read", members, lambda: read_by(members) == numbers(0, 60))
+        assert a.partitions() < owned[0]
+        assert b.partitions() < owned[1]
+        assert a.revoked - revoked[0] | b.revoked - revoked[1] == c.partitions()
+        assert not a.lost | b.lost
 
 
 @pytest.mark.parametrize("classic", [ConfluentMember, KafkaPythonMember, AiokafkaMember])

@@ -11,7 +11,7 @@ from culver.core.assignors import ASSIGNORS, Assignment, Subscriber
 
 Counts = dict[bytes, int]
 
-few = settings(max_examples=40)
+few = settings(max_examples=25)
 
 counts = st.dictionaries(st.sampled_from([b"a", b"b", b"c", b"d"]), st.integers(1, 7), min_size=1)
 names = st.lists(st.text("mno", min_size=1, max_size=3), min_size=1, max_size=6, unique=True)

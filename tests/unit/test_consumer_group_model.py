@@ -210,7 +210,7 @@ class MixedGroupMachine(ConsumerGroupMachine):
 
 TestConsumerGroups = ConsumerGroupMachine.TestCase
 TestConsumerGroups.settings = settings(
-    max_examples=40,
+    max_examples=30,
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
