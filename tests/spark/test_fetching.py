@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
 from itertools import pairwise
-from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from topic_records import produce
 
 from culver.errors import ErrorCode, KafkaError
 from culver.protocol.messages.delete_records import (
@@ -26,13 +25,6 @@ from culver.testing.pytest_plugin import TopicFactory
 from culver.wire_client import Unreachable, WireClient
 
 READ_COMMITTED = ReadSettings(read_committed=True)
-
-
-def produce(bootstrap: str, topic: str, values: Iterable[bytes], **options: Any) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "log_level": 0})
-    for value in values:
-        producer.produce(topic, value, **options)
-    assert producer.flush(30) == 0
 
 
 def read(cluster: BlockingCluster, wanted: OffsetRange, settings: ReadSettings | None = None) -> list[bytes]:
