@@ -14,6 +14,7 @@ from culver.core.group import ClassicGroup, GroupState
 from culver.core.group_rebalance import Rebalance, join_error, sync_error
 from culver.core.group_records import decode_group_value
 from culver.core.group_settings import Topics
+from culver.core.patterns import matching_topics
 from culver.errors import ErrorCode
 
 
@@ -196,13 +197,18 @@ class ConsumerGroupShard:
 
     def topics_changed(self, names: Collection[str]) -> None:
         """Topics have come, gone or changed: the groups that read them look at them with the next heartbeat."""
+        groups = self.partition.consumer_groups.groups
         index = self.partition.consumer_groups.index
-        concerned = set(index.with_patterns)
-        for name in names:
-            concerned |= index.by_topic.get(name, set())
         self._stale |= self.writes.busy_groups()
-        for group_id in concerned:
-            self.partition.consumer_groups.groups[group_id].refresh_wanted = True
+        for name in names:
+            for group_id in index.by_topic.get(name, ()):
+                groups[group_id].refresh_wanted = True
+        # Only the names that changed are matched: a cluster may have many topics, and many groups with patterns.
+        existing = [name for name in names if self.topics.topic_id(name) is not None]
+        for group_id in index.with_patterns if existing else ():
+            group = groups[group_id]
+            if any(matching_topics(pattern, existing) - known for pattern, known in group.patterns.items()):
+                group.refresh_wanted = True
 
 
 def _nothing(_now_ms: float, _out: Effects) -> None:

@@ -15,7 +15,8 @@ from culver.errors import ErrorCode, KafkaError
 
 # It becomes the key of a record, with a 16-bit length in UTF-8, at most 4 bytes a character.
 MAX_PATTERN_LENGTH = 8_000
-_MAX_COMPILED_BYTES = 1 << 20
+# RE2 keeps within this, compiled form and cache of states together; larger patterns are refused.
+_MAX_COMPILED_BYTES = 256 << 10
 
 
 def check_pattern(pattern: str) -> None:
@@ -34,7 +35,7 @@ def compile_pattern(pattern: str) -> Any:
     return _compile(pattern)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=128)
 def _compile(pattern: str) -> Any:
     if len(pattern) > MAX_PATTERN_LENGTH:
         raise KafkaError(
