@@ -214,6 +214,16 @@ def test_sequences_that_wrap_do_not_overtake_either() -> None:
     assert put(log, 5, 0) == 1
 
 
+def test_a_guard_does_not_outlive_leadership() -> None:
+    log = LogFixture().log
+    guard = log.begin_verification(5, 0)
+    leader = LogFixture().log
+    end(leader, 5, committed=False)
+    read = leader.read(0, 1 << 20, leader.end_offset, wait=True)
+    log.append_replica(read.buffers[0])  # type: ignore[union-attr, arg-type]
+    refusal(ErrorCode.INVALID_TXN_STATE, log.append, sequenced(5, 0, is_transactional=True), 0, guard)
+
+
 def test_a_repeated_batch_is_answered_even_after_its_transaction() -> None:
     log = LogFixture().log
     put(log, 5, 0, 2)

@@ -59,6 +59,7 @@ class ReplicaLog(TruncatingLog):
         found, size_bytes = self._judge(view, fetched_from is not None or self._gaps)
         if not found:
             return 0
+        self._producers.transactions.drop_guards()
         if found[0][0] < end_offset:
             # The leader's log begins inside this batch, and so does this one, which is empty.
             start_offset = self.start_offset

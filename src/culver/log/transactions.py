@@ -227,6 +227,10 @@ class Transactions:
             guard.note(sequence)
         return guard
 
+    def drop_guards(self) -> None:
+        """Another leads the partition: what was asked before may be answered too late."""
+        self._guards.clear()
+
     def end_guards(self, producer_id: int, epoch: int, transaction_version: int) -> None:
         """A marker is written here: what was asked before it about the transaction that it ends holds no longer.
 
