@@ -214,6 +214,16 @@ def test_sequences_that_wrap_do_not_overtake_either() -> None:
     assert put(log, 5, 0) == 1
 
 
+def test_a_transaction_with_an_epoch_of_its_own_begins_at_sequence_0() -> None:
+    log = LogFixture().log
+    guard = log.begin_verification(5, 3, 1, begins_at_zero=True)
+    second = sequenced(5, 1, epoch=3, is_transactional=True)
+    refusal(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, log.append, second, 0, guard)
+    log.append(sequenced(5, 0, epoch=3, is_transactional=True), 0, guard)
+    log.append(second, 0)
+    assert log.end_offset == 2
+
+
 def test_a_guard_does_not_outlive_leadership() -> None:
     log = LogFixture().log
     guard = log.begin_verification(5, 0)

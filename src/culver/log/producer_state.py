@@ -146,11 +146,15 @@ class ProducerStates:
         else:
             self.transactions.check_room()
         verified = self.transactions.verify(producer_id, guard)
-        if verified is not None and first_sequence >= 0 and verified.overtakes(first_sequence):
+        if verified is None or first_sequence < 0:
+            return
+        producer = self.producers.get(producer_id)
+        ahead = verified.begins_at_zero and first_sequence > 0 and (producer is None or not producer.batches)
+        if ahead or verified.overtakes(first_sequence):
             raise KafkaError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                 f"producer {producer_id} (epoch {epoch}) sent sequence {first_sequence}, "
-                f"and {verified.lowest_sequence} has not been written yet",
+                "and what comes before that has not been written yet",
             )
 
     def check_fenced(self, producer_id: int, epoch: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from culver.errors import ErrorCode, KafkaError
 from culver.log.aborted_search import collect_aborted
 from culver.log.append_log import AppendLog, AppendResult
 from culver.log.batches import HEADER
@@ -54,18 +53,14 @@ class TransactionalLog(AppendLog):
 
         With a sequence, a batch that waits for an answer is not overtaken by one behind it that waits for the same.
         With `begins_at_zero` a producer of which nothing is known must begin with sequence 0: where every transaction
-        has an epoch of its own, nothing of it can have been forgotten.
+        has an epoch of its own, nothing of it can have been forgotten. `append` sees to that: the batch with sequence 0
+        may be waiting, too.
         """
         if self.transaction_open(producer_id, epoch):
             return None
         states = self._producers
         states.check_fenced(producer_id, epoch)
-        if begins_at_zero and sequence and producer_id not in states.producers:
-            raise KafkaError(
-                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                f"producer {producer_id} (epoch {epoch}) began with sequence {sequence} instead of 0",
-            )
-        return states.transactions.guard(producer_id, epoch, sequence)
+        return states.transactions.guard(producer_id, epoch, sequence, begins_at_zero)
 
     def append_marker(
         self,

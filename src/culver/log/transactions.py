@@ -68,11 +68,13 @@ class Guard:
     A marker that comes before the answer takes the guard away, so that a stale yes begins nothing.
     """
 
-    __slots__ = ("epoch", "lowest_sequence")
+    __slots__ = ("begins_at_zero", "epoch", "lowest_sequence")
 
-    def __init__(self, epoch: int, lowest_sequence: int | None) -> None:
+    def __init__(self, epoch: int, lowest_sequence: int | None, begins_at_zero: bool) -> None:
         self.epoch = epoch
         self.lowest_sequence = lowest_sequence
+        # Of a producer of which nothing is known.
+        self.begins_at_zero = begins_at_zero
 
     def note(self, sequence: int | None) -> None:
         """Another batch waits for the same answer."""
@@ -210,7 +212,7 @@ class Transactions:
 
     # -- guards ----------------------------------------------------------------------------------------------
 
-    def guard(self, producer_id: int, epoch: int, sequence: int | None) -> Guard:
+    def guard(self, producer_id: int, epoch: int, sequence: int | None, begins_at_zero: bool) -> Guard:
         """The guard of a producer that asks to begin, the same until it begins or a marker comes."""
         guards = self._guards.get(producer_id)
         if guards is None:
@@ -222,7 +224,7 @@ class Transactions:
         if guard is None:
             if len(guards) >= _GUARDED_EPOCHS_MAX:
                 del guards[next(iter(guards))]
-            guard = guards[epoch] = Guard(epoch, sequence)
+            guard = guards[epoch] = Guard(epoch, sequence, begins_at_zero)
         else:
             guard.note(sequence)
         return guard
