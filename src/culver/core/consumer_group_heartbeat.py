@@ -211,7 +211,10 @@ class ConsumerHeartbeats:
         settings = self._shard.settings
         group, classic = draft.group, draft.classic
         count = len(group.members if group is not None else classic.members if classic is not None else ())
-        known = group is not None and request.member_id in group.members
+        # A static member that comes back takes its own place.
+        known = group is not None and (
+            request.member_id in group.members or request.instance_id in group.static_members
+        )
         if group is None and not joins:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no consumer group {request.group_id}")
         if classic is not None and classic.members:
