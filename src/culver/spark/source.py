@@ -15,7 +15,10 @@ from culver.spark.batch_reader import BatchReader
 from culver.spark.option_values import InvalidOption
 from culver.spark.options import include_headers, read_options
 from culver.spark.schema import spark_schema
+from culver.spark.sink import BatchWriter, StreamWriter
 from culver.spark.stream_reader import StreamReader
+from culver.spark.write_options import WriteOptions, write_options
+from culver.spark.write_rows import check_columns
 
 NAME = "culver"
 
@@ -37,6 +40,19 @@ class CulverDataSource(DataSource):
     def streamReader(self, schema: StructType) -> StreamReader:
         self._check_schema(schema)
         return StreamReader(read_options(self.options, streaming=True))
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        if overwrite:
+            raise InvalidOption("mode", "a topic is appended to; use mode('append')")
+        return BatchWriter(self._write_options(schema))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
+        return StreamWriter(self._write_options(schema))
+
+    def _write_options(self, schema: StructType) -> WriteOptions:
+        options = write_options(self.options)
+        check_columns(schema, options.topic)
+        return options
 
     def _check_schema(self, schema: StructType) -> None:
         if schema != self.schema():
