@@ -1,12 +1,13 @@
-"""Chaos, the short run: real brokers, real ZooKeeper and Kafka's own client under each main fault once."""
+"""Chaos, the short runs: real brokers, real ZooKeeper and Kafka's own client under each main fault once; copies."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from culver.testing.chaos.plan import LOCAL, Plan, TopicPlan
+from culver.testing.chaos.plan import LOCAL, Plan, TopicPlan, TransactionPlan, copying
 from culver.testing.chaos.run import Run
 
 SCHEDULE = (
@@ -21,15 +22,32 @@ SCHEDULE = (
     "freeze coordinator",
     "shrink",
 )
+BOUNCES = ("kill transaction coordinator", "restart", "kill leader", "kill coordinator")
 
 
 @pytest.mark.timeout(600)
 def test_nothing_acknowledged_is_lost(capsys: pytest.CaptureFixture[str]) -> None:
-    report = Run(Plan(seed=4, session_timeout_ms=3_000, schedule=SCHEDULE)).run()
+    plan = Plan(seed=4, session_timeout_ms=3_000, schedule=SCHEDULE, transactions=TransactionPlan())
+    report = Run(plan).run()
     assert report.passed, f"{report.text()}\n{capsys.readouterr().out}"
     assert [fault.kind for fault in report.faults] == list(SCHEDULE)
     assert report.verdict.acknowledged > 1000
     assert report.verdict.commits > 0
+    assert report.verdict.transactions_committed > 50
+    assert report.clients is not None
+    assert report.clients.killed > 3
+
+
+@pytest.mark.timeout(300)
+def test_one_committed_copy_of_each(capsys: pytest.CaptureFixture[str]) -> None:
+    """The short version of `make chaos ARGS='--copies 100000 --transaction 750'`."""
+    plan = replace(copying(5, 3_000, 50, store=LOCAL, rate=400), schedule=BOUNCES)
+    report = Run(plan).run()
+    assert report.passed, f"{report.text()}\n{capsys.readouterr().out}"
+    assert "3000 records, exactly one copy of 3000; missing 0, copied twice 0" in report.text()
+    assert [fault.kind for fault in report.faults] == list(BOUNCES)
+    assert report.clients is not None
+    assert report.clients.killed > 2
 
 
 @pytest.mark.timeout(300)

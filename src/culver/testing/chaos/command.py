@@ -7,7 +7,7 @@ import random
 import sys
 
 from culver.testing.chaos.nemesis import ANYWHERE, WITH_ZOOKEEPER
-from culver.testing.chaos.plan import LOCAL, ZOOKEEPER, Plan, TransactionPlan, copying
+from culver.testing.chaos.plan import COPY_RATE, LOCAL, ZOOKEEPER, Plan, TransactionPlan, copying
 from culver.testing.chaos.run import Run
 
 
@@ -41,7 +41,11 @@ def main() -> None:
         "--transaction", type=int, default=750, metavar="N", help="messages in a transaction of --copies"
     )
     parser.add_argument(
-        "--copy-rate", type=int, default=1_500, metavar="N", help="messages a second with --copies, at most"
+        "--copy-rate",
+        type=int,
+        default=COPY_RATE,
+        metavar="N",
+        help="messages a second with --copies, at most",
     )
     parser.add_argument(
         "--keep", action="store_true", help="keep logs, data and history also when all is well"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import time
 from dataclasses import dataclass
@@ -79,6 +80,10 @@ class Copier:
         self._session: Session | None = None
 
     def work(self) -> None:
+        # First of all: that ends the transaction in which an earlier life was killed. Nobody is told where the group
+        # stands before it has ended.
+        while self._session is None and not self.stopping:
+            self._renew()
         consumer = Consumer(self._consumer_settings)
         consumer.subscribe([self._duty.source], on_assign=self._assigned, on_revoke=self._revoked)
         try:
@@ -121,15 +126,21 @@ class Copier:
         """Copy what has been read. What cannot be committed is read again from where the group stands."""
         reads, self._buffer = sorted(self._buffer, key=lambda read: (read.partition, read.offset)), []
         try:
-            self._session = self._session or Session(self._producer_settings, self._diary)
-            if self._transact(self._session, reads):
+            if self._session is None:
+                self._renew()
+            elif self._transact(self._session, reads):
                 return
         except Ended:
-            if self._session is not None:
-                self._session.close()
+            self._renew()
+        self._place(consumer, list(self._positions))
+
+    def _renew(self) -> None:
+        if self._session is not None:
+            self._session.close()
             self._session = None
             time.sleep(self._random.uniform(0.05, 0.3))
-        self._place(consumer, list(self._positions))
+        with contextlib.suppress(Ended):
+            self._session = Session(self._producer_settings, self._diary)
 
     def _transact(self, session: Session, reads: list[_Read]) -> bool:
         """Whether it was committed."""

@@ -42,6 +42,9 @@ class Diary:
         line = json.dumps({"event": event, "ms": self.now_ms()} | details, separators=(",", ":"))
         os.write(self._file, line.encode() + b"\n")
 
+    def close(self) -> None:
+        os.close(self._file)
+
 
 class DiaryReader:
     """The run's side: puts what a client wrote into the history, as often as asked, each line once."""

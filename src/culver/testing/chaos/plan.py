@@ -15,6 +15,7 @@ SOURCE = "source"
 COPIES = "copies"
 COPY_GROUP = "copiers"
 OFFSETS_PARTITIONS = 3
+COPY_RATE = 3_000
 # What a copying run is put through: brokers that crash and brokers that are restarted, whatever they are in charge of.
 BOUNCES = (
     "kill leader",
@@ -95,6 +96,8 @@ class Plan:
     transactions: TransactionPlan | None = None
     # Whether Kafka's client library writes down what it does.
     client_logs: bool = False
+    # How long it is left in peace between faults, at most.
+    peace_seconds: float = 0.0
     # How long it may take after a fault until every partition takes writes again, and until all is in sync.
     progress_seconds: float = 60.0
     whole_seconds: float = 90.0
@@ -128,12 +131,12 @@ def copying(
     *,
     store: str = ZOOKEEPER,
     brokers: int = 3,
-    rate: int = 1_500,
+    rate: int = COPY_RATE,
     client_logs: bool = False,
 ) -> Plan:
     """So many messages, copied in transactions of that size, at no more than that rate (messages a second), while
     brokers and copiers are killed and restarted again and again."""
-    copiers = 2
+    copiers = 3
     return Plan(
         seed,
         store=store,
@@ -141,6 +144,7 @@ def copying(
         kinds=BOUNCES,
         topics=(),
         client_logs=client_logs,
+        peace_seconds=2.0,
         transactions=TransactionPlan(
             tellers=0,
             hijackers=0,
@@ -149,7 +153,9 @@ def copying(
             copy_size=size,
             # Half of it is spent within the transaction and half behind it, on average.
             copy_pause_s=copiers * size / rate,
-            mishap_gap_s=(1.0, 4.0),
+            source_partitions=4,
+            copy_partitions=4,
+            mishap_gap_s=(1.0, 5.0),
             frozen_share=0.05,
             seeds=messages,
         ),

@@ -217,6 +217,7 @@ class Run:
             self._progress("after " + ", ".join(fault.kind for fault in faults))
             if self._random.random() < _WHOLE_SHARE and self._brokers is not None:
                 self._brokers.wait_until_whole(self._plan.whole_seconds)
+            time.sleep(self._random.uniform(0.0, self._plan.peace_seconds))
 
     def _goes_on(self, until_s: float) -> bool:
         """Until the time is over; or until everything is copied that was there to be copied."""

@@ -25,7 +25,7 @@ def write_seeds(
         partition = partitions[at % len(partitions)]
         number = at // len(partitions)
         value = f"{_NAME}/{partition[0]}-{partition[1]}/{number}/{_PADDING}".encode()
-        sends.append(Send(_NAME, partition, value, number, invoked_ms=place.now_ms()))
+        sends.append(Send(_NAME, partition, value, number))
     place.history.sends += sends
 
     def told(send: Send) -> Callable[[KafkaError | None, Message], None]:
@@ -37,6 +37,7 @@ def write_seeds(
 
     deadline_s = time.monotonic() + timeout_s
     for send in sends:
+        send.invoked_ms = place.now_ms()
         while True:
             try:
                 producer.produce(
@@ -48,6 +49,7 @@ def write_seeds(
                 break
             except BufferError:
                 producer.poll(_FULL_SECONDS)
+        producer.poll(0)
     producer.flush(max(0.1, deadline_s - time.monotonic()))
     missing = sum(send.outcome is not Outcome.OK for send in sends)
     if missing:
