@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import threading
 from collections import Counter
 from collections.abc import Callable
 
@@ -49,16 +50,20 @@ def test_killed_workers_and_killed_brokers_leave_every_record_in_the_target_once
         for life in range(LIVES_MAX):
             die_at = chance.randint(50, 70) if victims else 0
             worker = start_worker("confluent-kafka", bootstrap, "source", "target", NAME, life, die_at)
+            watchdog = threading.Timer(DEADLINE_SECONDS, worker.kill)
+            watchdog.start()
             try:
                 assert worker.stdout is not None
                 if victims and worker.stdout.readline() and worker.stdout.readline():
                     victim = cluster.broker(victims.pop(0)())
                     victim.kill()
-                    worker.wait(DEADLINE_SECONDS)
+                    worker.wait()
                     victim.start()
                     cluster.wait_until_in_sync("source", "target")
-                worker.wait(DEADLINE_SECONDS)
+                worker.wait()
             finally:
+                watchdog.cancel()
+                watchdog.join()
                 worker.kill()
                 worker.communicate()
             if worker.returncode == 0:
