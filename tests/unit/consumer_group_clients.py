@@ -186,8 +186,8 @@ class NewClient(Client):
 
     told: set[tuple[bytes, int]] = field(default_factory=set)
     pattern: str | None = None
+    instance: str | None = None
     full: bool = True
-    lossy: bool = False
 
     def abandon(self) -> None:
         super().abandon()
@@ -206,6 +206,7 @@ class NewClient(Client):
             group_id=GROUP,
             member_id=self.member_id,
             member_epoch=self.epoch,
+            instance_id=self.instance,
             rebalance_timeout_ms=60_000 if full else -1,
             subscribed_topic_names=list(self.topics) if full else None,
             subscribed_topic_regex=self.pattern if full else None,
@@ -243,11 +244,20 @@ class NewClient(Client):
         else:
             self.full = True
 
-    def leave(self) -> None:
+    def leave(self, epoch: int = -1) -> None:
+        """With -2 for a while: a static member that is about to restart, under another id."""
         if self.epoch > 0:
-            request = ConsumerGroupHeartbeatRequest(group_id=GROUP, member_id=self.member_id, member_epoch=-1)
+            request = ConsumerGroupHeartbeatRequest(
+                group_id=GROUP, member_id=self.member_id, member_epoch=epoch, instance_id=self.instance
+            )
             self.abandon()
             self.world.ask("handle_consumer_group_heartbeat", request, 1, lambda _response: None)
+
+    def restart(self) -> None:
+        assert self.instance is not None
+        self.leave(-2)
+        self.abandon()
+        self.member_id = f"{self.name}-again-{self.life}"
 
 
 @dataclass

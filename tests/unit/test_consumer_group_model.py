@@ -30,11 +30,14 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         self.world.topics.set("t", 3)
         self.clients: dict[str, Client] = {}
         self.group_epoch = 0
+        self.lives = 0
 
     def client(self, name: str, kind: int = 0) -> Client:
         client = self.clients.get(name)
         if client is None:
             client = self.clients[name] = self.kinds[kind % len(self.kinds)](name, self.world)
+            if isinstance(client, NewClient):
+                client.member_id = f"{name}-{self.lives}"
         return client
 
     # --- members ---
@@ -46,7 +49,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
     )
     def comes(self, name: str, kind: int, topics: tuple[str, ...]) -> None:
         client = self.client(name, kind)
-        if not client.has and client.epoch == 0:
+        if not client.has and client.epoch == 0 and not client.waiting:
             client.topics = topics if len(self.kinds) == 1 else ("t",)
         client.beat()
 
@@ -73,6 +76,16 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         client = self.clients.pop(name, None)
         if client is not None:
             client.abandon()
+            self.lives += 1
+
+    @rule(name=st.sampled_from(NAMES))
+    def becomes_static_or_restarts(self, name: str) -> None:
+        client = self.client(name)
+        if isinstance(client, NewClient):
+            if client.instance is not None:
+                client.restart()
+            elif client.epoch == 0 and not client.waiting:
+                client.instance = f"i-{name}"
 
     @rule(name=st.sampled_from(NAMES), pattern=st.sampled_from(["t.*", "u", "x"]))
     def wants_a_pattern(self, name: str, pattern: str) -> None:
