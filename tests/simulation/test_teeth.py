@@ -10,6 +10,7 @@ from culver.testing.simulation import bugs
 from culver.testing.simulation.cluster import ClusterShape
 from culver.testing.simulation.nemesis import FaultPlan
 from culver.testing.simulation.plan import Plan, TopicPlan
+from culver.testing.simulation.planting import bug
 from culver.testing.simulation.run import run_seed
 
 
@@ -73,16 +74,16 @@ HUNTS = {
 
 
 def test_every_bug_is_hunted() -> None:
-    assert list(HUNTS) == bugs.names()
+    assert list(HUNTS) == bugs.NAMES
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("name", bugs.names())
+@pytest.mark.parametrize("name", bugs.NAMES)
 def test_a_bug_is_found(name: str) -> None:
     hunt = HUNTS[name]
     seen: set[str] = set()
     for seed in range(1, hunt.seeds + 1):
-        with bugs.bug(name):
+        with bug(name):
             seen |= run_seed(seed, hunt.plan()).verdict.kinds()
         if seen & hunt.shows_as:
             return
@@ -90,7 +91,7 @@ def test_a_bug_is_found(name: str) -> None:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("name", bugs.names())
+@pytest.mark.parametrize("name", bugs.NAMES)
 def test_without_the_bug_the_same_run_is_fine(name: str) -> None:
     result = run_seed(1, HUNTS[name].plan())
     assert result.passed, result.report()

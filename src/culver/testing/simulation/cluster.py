@@ -11,6 +11,7 @@ from culver.config import BrokerConfig
 from culver.coordination.store import StoreError
 from culver.log.store import DataDirectoryLocked
 from culver.testing.simulation.disk import DATA_DIRECTORY, SimulatedDisk
+from culver.testing.simulation.late_peers import LatePeers
 from culver.testing.simulation.loop import Process, World
 from culver.testing.simulation.network import SimulatedNetwork
 from culver.testing.simulation.scheduler import SimulatedClock, SimulatedScheduler
@@ -30,6 +31,8 @@ class ClusterShape:
     settings: Mapping[str, str] = field(default_factory=dict)
     # The store is on the brokers' machine and sees a dead process at once, as the local one does.
     death_seen_at_once: bool = False
+    # The share of markers and questions between brokers that arrive after their senders have given them up.
+    late_peer_share: float = 0.0
 
     @property
     def default_min_insync(self) -> int:
@@ -116,6 +119,10 @@ class SimulatedBroker:
             store=self._store,
             random=world.random(f"node/{name}"),
         )
+        if cluster.shape.late_peer_share:
+            for which in ("peers", "marker_peers"):
+                late = LatePeers(self.node, world.random(f"{which}/{name}"), cluster.shape.late_peer_share)
+                setattr(self.node, which, late)
         self.node.on_refused = lambda: process.soon(self._exit, process, "refused")
         process.remains += [self.node, scheduler]
         self.ready = self.stopping = False

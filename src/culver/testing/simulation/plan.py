@@ -130,13 +130,14 @@ def _with_transactions(seed: int, plan: Plan) -> Plan:
             topics += (TopicPlan(name, generator.choice((1, 2)), min(3, brokers), config),)
     return replace(
         plan,
+        cluster=replace(plan.cluster, late_peer_share=generator.choice((0.0, 0.02, 0.05))),
         topics=topics,
         faults=replace(plan.faults, kinds=kinds),
         producers=1,
         weak_producers=plan.weak_producers and generator.random() < 0.3,
         members=min(plan.members, 1),
         consumers=1,
-        chaos_seconds=min(plan.chaos_seconds, 30.0),
+        chaos_seconds=min(plan.chaos_seconds, 20.0 if copiers else 30.0),
         transactions=TransactionPlan(
             generations=generator.choice(((1,), (2,), (1, 2))),
             tellers=tellers,

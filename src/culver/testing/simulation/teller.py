@@ -19,7 +19,7 @@ class Teller:
         history: History,
         partitions: list[Partition],
         new_session: Callable[[Life], TransactionalSession],
-        pause_ms: tuple[int, int] = (50, 600),
+        pause_ms: tuple[int, int],
     ) -> None:
         self._life = life
         self._client = life.client

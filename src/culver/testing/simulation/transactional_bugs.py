@@ -136,7 +136,7 @@ def _forget_markers() -> list[Patch]:
 
 @named("let transactions stay open for ever")
 def _no_timeout() -> list[Patch]:
-    return [(TransactionPartition, "_set_timeout", lambda self, entry, metadata, now_ms: None)]
+    return [(TransactionPartition, "_set_timeout", lambda self, *_: None)]
 
 
 @named("forget at a failover which transactions are open")

@@ -36,6 +36,8 @@ class TransactionPlan:
     # The share of requests that arrive long after their senders have given up.
     late_share: float = 0.0
     timeouts_ms: tuple[int, ...] = (2_000, 5_000)
+    # Between the transactions of a teller.
+    pause_ms: tuple[int, int] = (50, 600)
 
     def describe(self) -> str:
         return (
@@ -100,7 +102,9 @@ class TransactionalLoad:
         transactional_id = f"teller-{max(owner, 0)}"
 
         def work(life: Life) -> object:
-            return Teller(life, self._history, self._accounts, self._session(transactional_id)).work()
+            return Teller(
+                life, self._history, self._accounts, self._session(transactional_id), self._plan.pause_ms
+            ).work()
 
         return self._lives(f"t{number}", work)
 
