@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from culver.core.coordinator_effects import Append, Effects, Reply, RequestContext
 from culver.core.group import GroupState
 from culver.core.group_coordinator import GroupCoordinator, partition_for_group
-from culver.core.coordinator_effects import Append, Effects, Reply, RequestContext
 from culver.core.group_settings import GroupSettings
 from culver.errors import ErrorCode
 from culver.protocol.messages.delete_groups import DeleteGroupsRequest

@@ -8,9 +8,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from culver.core.coordinator_effects import Append, Effects, Reply, RequestContext
 from culver.core.group import ClassicGroup, GroupState
 from culver.core.group_coordinator import GroupCoordinator
-from culver.core.coordinator_effects import Append, Effects, Reply, RequestContext
 from culver.core.group_partition import GroupPartition
 from culver.core.group_records import decode_change, decode_group_value
 from culver.core.group_settings import GroupSettings
