@@ -70,7 +70,7 @@ class ClassicRequests:
                     raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
                 return self._join(draft, draft.group, request, context, token, again)
             except KafkaError as refusal:
-                response = Reply(token, join_error(request.member_id, refusal.code))
+                response = Reply(token, join_error(NO_MEMBER_ID, refusal.code))
                 return lambda _now_ms, out: out.append(response)
 
         shard.change(

@@ -55,11 +55,20 @@ def _member(group: ConsumerGroup, member: Member, topics: Topics) -> DescribedMe
         client_id=metadata.client_id,
         client_host=metadata.client_host,
         subscribed_topic_names=list(metadata.topics),
-        subscribed_topic_regex=metadata.pattern,
-        assignment=_assignment(member.current.assigned, topics),
+        subscribed_topic_regex=metadata.pattern or "",
+        assignment=_assignment(_held(member), topics),
         target_assignment=_assignment(group.targets.get(member.member_id, NOTHING), topics),
         member_type=_CONSUMER_MEMBER if metadata.classic is None else _CLASSIC_MEMBER,
     )
+
+
+def _held(member: Member) -> dict[bytes, set[int]]:
+    """What it has, with what it has yet to give up."""
+    held: dict[bytes, set[int]] = {}
+    for partitions in (member.current.assigned, member.current.revoking):
+        for topic, epochs in partitions.items():
+            held.setdefault(topic, set()).update(epochs)
+    return held
 
 
 def _assignment(partitions: Mapping[bytes, Iterable[int]], topics: Topics) -> Assignment:

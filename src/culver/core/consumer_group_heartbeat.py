@@ -103,11 +103,13 @@ class ConsumerHeartbeats:
         """Raise KafkaError for a request that makes no sense by itself."""
         epoch = request.member_epoch
         fault = None
-        if not request.member_id and (api_version >= 1 or epoch > 0 or epoch == LEAVE_EPOCH):
+        if not request.group_id.strip():
+            fault = "the group id is empty"
+        elif not request.member_id.strip() and (api_version >= 1 or epoch > 0 or epoch == LEAVE_EPOCH):
             fault = "the member id is missing"
-        elif request.instance_id == "":
+        elif request.instance_id is not None and not request.instance_id.strip():
             fault = "the instance id is empty"
-        elif request.rack_id == "":
+        elif request.rack_id is not None and not request.rack_id.strip():
             fault = "the rack is empty"
         elif epoch < LEAVE_FOR_A_WHILE_EPOCH:
             fault = f"there is no member epoch {epoch}"

@@ -354,6 +354,8 @@ class GroupCoordinator:
             shard.consumers.heartbeats.handle(request, context, token, now_ms, out)
         else:
             _, error = self._find(request.group_id, needs_name=True)
+            if error is ErrorCode.INVALID_GROUP_ID:
+                error = ErrorCode.INVALID_REQUEST
             out.append(Reply(token, heartbeat_error(KafkaError(error))))
         return out
 
