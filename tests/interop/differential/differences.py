@@ -396,6 +396,30 @@ DIFFERENCES: list[Difference] = [
         "10",
         "a group's record cannot be larger than message.max.bytes: Kafka finds out at the end of the rebalance",
     ),
+    difference(
+        "consumer group of two",
+        "the second joins",
+        "heartbeat_interval_ms",
+        "5000",
+        "500",
+        "a member that waits for partitions of another is told to ask sooner",
+    ),
+    difference(
+        "consumer groups with patterns",
+        "a pattern",
+        "assignment.*",
+        ABSENT,
+        PRESENT,
+        "Kafka looks for matching topics after it has answered; Culver before",
+    ),
+    difference(
+        "consumer groups and offsets",
+        "fetch, no member with an epoch, v9",
+        "*error_code",
+        "UNKNOWN_SERVER_ERROR",
+        "UNKNOWN_MEMBER_ID",
+        FAILS_INSIDE,
+    ),
     # --- fetch and offsets ---
     difference("fetch", "isolation level *", "error_code", "UNKNOWN_SERVER_ERROR", "NONE", FAILS_INSIDE),
     difference(

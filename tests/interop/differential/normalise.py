@@ -25,6 +25,8 @@ NODE_LIST_FIELDS = {
     "broker_ids",
 }
 TEXT_FIELDS = {"error_message", "batch_index_error_message", "documentation"}
+# With how much a group begins to count is its broker's affair.
+GROUP_EPOCH_FIELDS = {"member_epoch", "group_epoch", "assignment_epoch"}
 MEMBER_FIELDS = {"member_id", "leader"}
 TIME_FIELDS = {
     "timestamp",
@@ -35,7 +37,7 @@ TIME_FIELDS = {
     "transaction_start_time_ms",
 }
 ADDRESS_FIELDS = {"host", "client_host"}
-INDEX_LIST_FIELDS = {"partitions"}
+INDEX_LIST_FIELDS = {"partitions", "subscribed_topic_names"}
 # Brokers build these from hash tables: their order carries no meaning.
 SORT_KEYS = (
     "name",
@@ -63,6 +65,7 @@ class Normaliser:
         self._topic_names: dict[bytes, str] = {}
         self._producers: dict[int, str] = {}
         self._members: dict[str, str] = {}
+        self._first_epoch = 0
 
     def topic_is(self, topic_id: bytes, name: str) -> None:
         """From now on this id is shown as the name's."""
@@ -71,6 +74,10 @@ class Normaliser:
     def member_is_known(self, member_id: str) -> None:
         """Gives a member its number before it appears among others in an order of the broker's own."""
         self._member(member_id)
+
+    def new_group(self) -> None:
+        """Epochs of groups are counted from the first that a member is given from now on."""
+        self._first_epoch = 0
 
     def message(self, message: Message, *, ordered: bool = False) -> dict[str, Any]:
         values = {}
@@ -108,7 +115,9 @@ class Normaliser:
         if name == "topic_id":
             return self._topic(value)
         if name in MEMBER_FIELDS:
-            return self._member(value)
+            return value if value is None else self._member(value)
+        if name in GROUP_EPOCH_FIELDS:
+            return self._group_epoch(name, value)
         if name == "producer_id":
             return self._producer(value)
         if name in TIME_FIELDS:
@@ -142,6 +151,11 @@ class Normaliser:
             return member_id
         number = self._members.setdefault(found.group(), f"<uuid {len(self._members) + 1}>")
         return member_id.replace(found.group(), number)
+
+    def _group_epoch(self, name: str, epoch: int) -> str | int:
+        if name == "member_epoch" and epoch > 0:
+            self._first_epoch = self._first_epoch or epoch
+        return f"<first {epoch - self._first_epoch:+}>" if epoch > 0 else epoch
 
     def _producer(self, producer_id: int) -> str | int:
         if producer_id < 0:

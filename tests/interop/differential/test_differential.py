@@ -14,6 +14,7 @@ from culver.testing import Broker
 from differential import (  # noqa: F401  (each registers its scripts)
     script_cluster,
     script_configs,
+    script_consumer_groups,
     script_fetch,
     script_fetch_sessions,
     script_group_offsets,
@@ -39,6 +40,11 @@ pytestmark = pytest.mark.interop
 
 # A first generation would otherwise wait for more members to come.
 SETTINGS = {"group.initial.rebalance.delay.ms": "0"}
+# Kafka would assign once a second, and in another thread, after it has answered.
+KAFKA_SETTINGS = {
+    "group.consumer.assignment.interval.ms": "0",
+    "group.consumer.assignor.offload.enable": "false",
+}
 
 
 @dataclass
@@ -66,7 +72,7 @@ def place(host: str, port: int) -> tuple[str, int, int]:
 @pytest.fixture(scope="module")
 def pair() -> Iterator[Pair]:
     try:
-        kafka = Kafka(SETTINGS)
+        kafka = Kafka({**SETTINGS, **KAFKA_SETTINGS})
     except Unavailable as reason:
         pytest.skip(str(reason))
     with kafka, Broker(config=SETTINGS) as culver:
