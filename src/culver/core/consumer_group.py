@@ -114,7 +114,8 @@ class ConsumerGroup:
 
     def __init__(self, group_id: str, index: SubscriptionIndex | None = None) -> None:
         self.group_id = group_id
-        self.epoch = 0
+        # A member that wants nothing does not raise it; and 0 is the epoch of those who are not in the group.
+        self.epoch = 1
         self.metadata_hash = 0
         self.assignment_epoch = 0
         self.members: dict[str, Member] = {}
@@ -231,7 +232,7 @@ class ConsumerGroup:
         elif isinstance(change, MemberChange):
             self._apply_member(change)
         elif isinstance(change, EpochChange):
-            self.epoch = change.epoch or 0
+            self.epoch = change.epoch or 1
             self.metadata_hash = change.metadata_hash
         elif isinstance(change, TargetEpochChange):
             self.assignment_epoch = change.epoch or 0

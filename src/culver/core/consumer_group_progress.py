@@ -48,12 +48,9 @@ class Progress:
         group = draft.group
         assert group is not None
         known = group.members.get(member_id)
-        wants_anew = (
-            known is None
-            or known.metadata.topics != metadata.topics
-            or known.metadata.pattern != metadata.pattern
-        )
-        if known is None or known.metadata != metadata:
+        before = MemberMetadata() if known is None else known.metadata
+        wants_anew = (before.topics, before.pattern) != (metadata.topics, metadata.pattern)
+        if known is None or before != metadata:
             draft.write(member_record(group.group_id, member_id, metadata))
         if wants_anew or refresh:
             self._resolve_patterns(draft, group, everything=refresh)
