@@ -27,7 +27,13 @@ BOUNCES = ("kill transaction coordinator", "restart", "kill leader", "kill coord
 
 @pytest.mark.timeout(600)
 def test_nothing_acknowledged_is_lost(capsys: pytest.CaptureFixture[str]) -> None:
-    plan = Plan(seed=4, session_timeout_ms=3_000, schedule=SCHEDULE, transactions=TransactionPlan())
+    plan = Plan(
+        seed=4,
+        session_timeout_ms=3_000,
+        records_per_second=80,
+        schedule=SCHEDULE,
+        transactions=TransactionPlan(tellers=1, hijackers=2, copiers=1, mishap_gap_s=(1.0, 5.0)),
+    )
     report = Run(plan).run()
     assert report.passed, f"{report.text()}\n{capsys.readouterr().out}"
     assert [fault.kind for fault in report.faults] == list(SCHEDULE)
