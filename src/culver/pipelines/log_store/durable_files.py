@@ -15,7 +15,7 @@ from culver.pipelines.log_store.errors import LogStoreError
 TEMPORARY_SUFFIX = ".tmp"
 _CHUNK_BYTES = 1 << 20
 # A directory that retention has just emptied may be removed between making it and creating a file in it.
-_ATTEMPTS = 5
+_ATTEMPTS = 20
 
 
 def write_new(path: str, write: Callable[[str], None]) -> None:
@@ -23,13 +23,13 @@ def write_new(path: str, write: Callable[[str], None]) -> None:
     temporary = path + TEMPORARY_SUFFIX
     directory = os.path.dirname(path)
     for attempt in range(_ATTEMPTS):
-        os.makedirs(directory, exist_ok=True)
         try:
+            os.makedirs(directory, exist_ok=True)
             write(temporary)
             sync_file(temporary)
             os.rename(temporary, path)
             break
-        except FileNotFoundError:
+        except (FileNotFoundError, FileExistsError):
             if attempt == _ATTEMPTS - 1:
                 raise
     sync_directory(directory)

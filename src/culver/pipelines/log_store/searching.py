@@ -20,7 +20,7 @@ from culver.pipelines.log_store.errors import DamagedFile
 from culver.pipelines.log_store.files import local_path
 from culver.pipelines.log_store.filtering import mask_of
 from culver.pipelines.log_store.where import FIELDS, Condition, columns_of, may_match
-from culver.pipelines.parsing.events import EVENT_SCHEMA, TIMESTAMP
+from culver.pipelines.parsing.events import EVENT_SCHEMA
 
 _THREADS_MAX = 8
 START_OF_TIME_US, END_OF_TIME_US = -(2**63), 2**63 - 1
@@ -196,8 +196,7 @@ class _Reader:
         statistics = self._open().metadata.row_group(group).column(0).statistics
         if statistics is None or not statistics.has_min_max:
             return self._entry.ts_min if bound == "min" else self._entry.ts_max
-        value = statistics.min if bound == "min" else statistics.max
-        return int(pa.scalar(value, TIMESTAMP).value)
+        return int(statistics.min_raw if bound == "min" else statistics.max_raw)
 
     def read(self, group: int, rows: list[int] | None, search: Search) -> pa.Table:
         """The rows of one group, those that the condition and the times let through."""

@@ -91,6 +91,8 @@ def _row(values: dict[str, Any], line: str, format_name: str) -> Row:
     elif not isinstance(time, str):
         time = None
     level = _taken(values, _LEVEL_KEYS)
+    if level is None and isinstance(values.get("log"), dict):
+        level = values["log"].get("level")
     if is_gelf and isinstance(level, int) and 0 <= level < len(SEVERITY_LEVELS):
         level = SEVERITY_LEVELS[level]
     message = _taken(values, _MESSAGE_KEYS)
