@@ -226,6 +226,7 @@ class ReplicaNode:
         self.broker_id = broker_id
         self.broker_epoch = 1
         self.cluster_secret = SECRET
+        self.sole_connections: dict[tuple[int, str], Any] = {}
         self.config = world.config
         self.clock = world.clock
         self.scheduler = world.scheduler

@@ -26,8 +26,14 @@ class Caller:
 
     def __init__(self, world: ReplicaWorld) -> None:
         self.world = world
-        self.connection = SimpleNamespace(peer_broker=None, sends_files=False, peer_host="10.0.0.9")
+        self.aborted = False
+        self.connection = SimpleNamespace(
+            peer_broker=None, sends_files=False, peer_host="10.0.0.9", abort=self._abort
+        )
         self.replies: list[Any] = []
+
+    def _abort(self) -> None:
+        self.aborted = True
 
     def _exchange(self, version: int) -> Any:
         return SimpleNamespace(
@@ -94,6 +100,25 @@ def test_a_broker_of_the_cluster_is_let_in(caller: Caller) -> None:
     assert error_of(response) is ErrorCode.NONE
     assert response is not None
     assert response.responses[0].partitions[0].records
+
+
+def test_a_connection_takes_the_place_of_an_earlier_one_with_the_same_sole_purpose(caller: Caller) -> None:
+    """What was sent on the earlier one and not done yet is never done: its sender may have sent it again."""
+    others = [Caller(caller.world) for _ in range(4)]
+    purposes = [
+        {"sole_purpose": "markers"},
+        {},
+        {"sole_purpose": "other"},
+        {"sole_purpose": "markers", "broker_id": 3},
+    ]
+    for other, fields in zip(others, purposes, strict=True):
+        assert not other.hello(**fields).error_code
+    assert caller.hello(sole_purpose="markers", secret="guess").error_code
+    assert not any(other.aborted for other in others)
+    assert not caller.hello(sole_purpose="markers").error_code
+    assert [other.aborted for other in others] == [True, False, False, False]
+    assert not caller.hello(sole_purpose="markers").error_code
+    assert not caller.aborted
 
 
 def test_a_broker_that_the_image_does_not_know_yet_is_let_in(caller: Caller) -> None:

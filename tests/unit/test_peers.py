@@ -18,7 +18,12 @@ class FakePeer:
     made: list[FakePeer]
 
     def __init__(
-        self, node: Any, broker_id: int, on_ready: Callable[[], object], on_lost: Callable[[], object]
+        self,
+        node: Any,
+        broker_id: int,
+        on_ready: Callable[[], object],
+        on_lost: Callable[[], object],
+        sole_purpose: str,
     ) -> None:
         self.broker_id = broker_id
         self.ready = False

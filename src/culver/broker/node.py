@@ -42,6 +42,7 @@ from culver.log.store import LogStore
 from culver.logging import get_logger
 
 if TYPE_CHECKING:
+    from culver.broker.connection import Connection
     from culver.clock import Clock
     from culver.filesystem import FileSystem
     from culver.network import Listener, Network
@@ -91,7 +92,9 @@ class Node:
         self.replication = Replication(self)
         self.peers = Peers(self)
         # Answers come in the order of the questions. One that waits for markers must not be in the way of markers.
-        self.marker_peers = Peers(self)
+        self.marker_peers = Peers(self, sole_purpose="markers")
+        # Connections of other brokers of which there may be one only, by broker and purpose.
+        self.sole_connections: dict[tuple[int, str], Connection] = {}
         self.groups = Groups(self)
         self.transactions = Transactions(self)
         self.verification = Verification(self)

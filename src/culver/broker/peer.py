@@ -96,11 +96,17 @@ class Peer:
            └────────────┴──── lost ────┴───────────┘
 
     `on_ready` is called whenever requests can be sent, `on_lost` when they no longer can: those not answered
-    by then never will be.
+    by then never will be. With a `sole_purpose` the other side has given up any earlier connection of that purpose by
+    the time that this one is ready: what was sent on that and has not been done by then is never done.
     """
 
     def __init__(
-        self, node: Node, broker_id: int, on_ready: Callable[[], object], on_lost: Callable[[], object]
+        self,
+        node: Node,
+        broker_id: int,
+        on_ready: Callable[[], object],
+        on_lost: Callable[[], object],
+        sole_purpose: str = "",
     ) -> None:
         self.broker_id = broker_id
         self.ready = False
@@ -108,6 +114,7 @@ class Peer:
         self._node = node
         self._on_ready = on_ready
         self._on_lost = on_lost
+        self._sole_purpose = sole_purpose
         self._client_id = f"culver-broker-{node.broker_id}".encode()
         self._link: PeerLink | None = None
         self._connecting: Connecting | None = None
@@ -227,6 +234,7 @@ class Peer:
             broker_id=node.broker_id,
             broker_epoch=node.broker_epoch,
             secret=node.cluster_secret,
+            sole_purpose=self._sole_purpose,
         )
         self._send(_HELLO, request, self._greeted)
 

@@ -35,7 +35,9 @@ class _Question:
 class _Line:
     """The connection to one broker and the questions on it."""
 
-    def __init__(self, node: Node, broker_id: int, on_idle: Callable[[_Line], object]) -> None:
+    def __init__(
+        self, node: Node, broker_id: int, on_idle: Callable[[_Line], object], sole_purpose: str
+    ) -> None:
         self.broker_id = broker_id
         self._node = node
         self._on_idle = on_idle
@@ -43,7 +45,7 @@ class _Line:
         self._asked: dict[_Question, None] = {}
         self._timer: Timer | None = None
         self._used_at_ms = 0.0
-        self._peer = Peer(node, broker_id, self._ready, self._lost)
+        self._peer = Peer(node, broker_id, self._ready, self._lost, sole_purpose)
         self._look_later()
 
     def ask(self, question: _Question) -> None:
@@ -108,8 +110,9 @@ class _Line:
 class Peers:
     """Asks other brokers. Every question ends once: `answered`, or `lost` when there is no way to know."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, sole_purpose: str = "") -> None:
         self._node = node
+        self._sole_purpose = sole_purpose
         self._lines: dict[int, _Line] = {}
         self._closed = False
 
@@ -127,7 +130,7 @@ class Peers:
             return
         line = self._lines.get(broker_id)
         if line is None:
-            line = self._lines[broker_id] = _Line(self._node, broker_id, self._idle)
+            line = self._lines[broker_id] = _Line(self._node, broker_id, self._idle, self._sole_purpose)
         line.ask(_Question(call, request, answered, lost))
 
     def image_changed(self) -> None:

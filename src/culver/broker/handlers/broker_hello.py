@@ -11,6 +11,7 @@ from culver.logging import get_logger
 from culver.protocol.messages.broker_hello import BrokerHelloRequest, BrokerHelloResponse
 
 if TYPE_CHECKING:
+    from culver.broker.connection import Connection
     from culver.broker.exchange import Exchange
     from culver.broker.node import Node
 
@@ -35,8 +36,22 @@ def handle(node: Node, exchange: Exchange, request: BrokerHelloRequest) -> Broke
         return BrokerHelloResponse(
             error_code=error.code, error_message=error.message, broker_id=node.broker_id
         )
+    if request.sole_purpose:
+        _take_place(node, connection, (request.broker_id, request.sole_purpose))
     connection.peer_broker = FollowerFeed(node, connection, request.broker_id, request.broker_epoch)
     return BrokerHelloResponse(broker_id=node.broker_id)
+
+
+def _take_place(node: Node, connection: Connection, place: tuple[int, str]) -> None:
+    """Give up an earlier connection of the same purpose.
+
+    A marker that was sent on it, and that its sender has given up, must not be written any more: sent again on the new
+    connection, it may have been answered, and the next transaction of the producer have begun.
+    """
+    earlier = node.sole_connections.get(place)
+    if earlier is not None and earlier is not connection:
+        earlier.abort()
+    node.sole_connections[place] = connection
 
 
 def _check(node: Node, request: BrokerHelloRequest) -> None:

@@ -12,6 +12,8 @@ class BrokerHelloRequest(Message, api_key=30_000, versions=(0, 0)):
     broker_epoch: int = int64()
     # What only brokers of the cluster can read in the metadata store.
     secret: str = string()
+    # What the connection is for, where there may be one such connection only: a newer one takes the older one's place.
+    sole_purpose: str = string(default="")
 
 
 class BrokerHelloResponse(Message, api_key=30_000, versions=(0, 0)):
