@@ -34,7 +34,6 @@ NOT_A_BROKER = (
 NO_MARKERS = (
     "from a client only where no coordinator can do it: open for longer than transaction.max.timeout.ms"
 )
-SEQUENCE_FIRST = "both are wrong with it; Kafka asks the coordinator before it looks at the sequence"
 NO_LOG_START = "in an error the log start offset means nothing; which errors carry it differs"
 
 # API keys that Kafka serves and Culver does not.
@@ -301,7 +300,7 @@ DIFFERENCES: list[Difference] = [
     ),
     *(
         difference(script, ANYTHING, "*log_start_offset", "-1", "0", NO_LOG_START)
-        for script in ("produce bad batches", "produce too much", "sequences", "transactions*")
+        for script in ("produce bad batches", "produce too much", "sequences")
     ),
     *(
         difference("produce batches that are bad inside", step, field, kafka, culver, NOT_DECODED)
@@ -369,22 +368,6 @@ DIFFERENCES: list[Difference] = [
         PRESENT,
         ABSENT,
         "each partition has one result, however often it was named",
-    ),
-    *(
-        difference(script, step, "*error_code", kafka, "OUT_OF_ORDER_SEQUENCE_NUMBER", SEQUENCE_FIRST)
-        for script, step, kafka in (
-            ("transactions with wrong ids", "open: another id: *, v12", "INVALID_PRODUCER_ID_MAPPING"),
-            ("transactions with ids that nobody has", "empty, *: produce, v12", "INVALID_REQUEST"),
-            ("transactions with ids that nobody has", "long, *: produce, v12", "INVALID_PRODUCER_ID_MAPPING"),
-        )
-    ),
-    difference(
-        "transactions with bad records",
-        "a sequence that does not begin at 0, v12",
-        "*log_start_offset",
-        "0",
-        "-1",
-        NO_LOG_START,
     ),
     difference("transaction offsets with bad input", "no partitions*", "*", ABSENT, PRESENT, EMPTY_TOPIC),
     # --- groups ---

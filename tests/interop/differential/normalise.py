@@ -52,6 +52,7 @@ SORT_KEYS = (
     "partition_index",
     "partition",
     "index",
+    "producer_id",
 )
 
 
@@ -74,6 +75,10 @@ class Normaliser:
     def member_is_known(self, member_id: str) -> None:
         """Gives a member its number before it appears among others in an order of the broker's own."""
         self._member(member_id)
+
+    def producer_is_known(self, producer_id: int) -> None:
+        """The same for a producer."""
+        self._producer(producer_id)
 
     def new_group(self) -> None:
         """Epochs of groups are counted from the first that a member is given from now on."""

@@ -158,6 +158,7 @@ class TransactionalProducer:
 
     def _take(self, answer: Any) -> None:
         self.id, self.epoch = answer.producer_id, answer.producer_epoch
+        self.play.normal.producer_is_known(self.id)
         self.sequences.clear()
 
 
