@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import pyarrow as pa
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
@@ -44,12 +46,15 @@ _LEVEL_CHARACTERS_MAX = 32
 
 def level_name(level: object) -> str | None:
     """The one name of a level that programs spell in many ways; None when it is no level."""
-    if isinstance(level, bool) or level is None:
-        return None
-    if isinstance(level, int | float):
+    if isinstance(level, str):
+        return _named(level) if len(level) <= 2 * _LEVEL_CHARACTERS_MAX else None
+    if isinstance(level, int | float) and not isinstance(level, bool):
         return _NUMBERED_LEVELS.get(int(level)) if abs(level) < 1e6 else None
-    if not isinstance(level, str):
-        return None
+    return None
+
+
+@lru_cache(maxsize=1024)
+def _named(level: str) -> str | None:
     word = level.strip().upper()
     if not word or len(word) > _LEVEL_CHARACTERS_MAX:
         return None

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import time
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from culver.pipelines.parsing.access_log import parse_access
 from culver.pipelines.parsing.events import EVENT_SCHEMA, TIMESTAMP, level_name
@@ -69,10 +69,12 @@ def parse_lines(
 def decode_lines(lines: Lines) -> list[str]:
     """Text of the lines without the ends of lines; nothing for null."""
     if isinstance(lines, pa.Array | pa.ChunkedArray):
-        if not pa.types.is_string(lines.type):
-            with contextlib.suppress(pa.ArrowInvalid):  # some line is not UTF-8: one by one then
-                lines = lines.cast(pa.string())
-        lines = lines.to_pylist()
+        try:
+            text = lines.cast(pa.string())
+        except pa.ArrowInvalid:  # some line is not UTF-8: one by one then
+            return [_decoded(line) for line in lines.to_pylist()]
+        trimmed: list[str] = pc.utf8_rtrim(pc.fill_null(text, ""), "\r\n").to_pylist()
+        return trimmed
     return [_decoded(line) for line in lines]
 
 
@@ -99,17 +101,18 @@ def _recorded_us(timestamps: pa.Array | pa.ChunkedArray | None, count: int) -> l
 def _detected(line: str, recorded_us: int) -> Row | None:
     """The line by the first format it looks like; None for free text. Raises Unparsable."""
     line = line.lstrip()
-    if line.startswith("{"):
+    first = line[:1]
+    if first == "{":
         return parse_json(line)
     try:
-        if line.startswith("<") and _SYSLOG_5424.match(line):
+        if first == "<" and _SYSLOG_5424.match(line):
             return parse_rfc5424(line)
     except Unparsable:
         return parse_rfc3164(line, recorded_us)
     try:
-        if _SYSLOG_3164.match(line):
+        if (first == "<" or first.isupper()) and _SYSLOG_3164.match(line):
             return parse_rfc3164(line, recorded_us)
-        if _ACCESS.match(line):
+        if '] "' in line and _ACCESS.match(line):
             return parse_access(line)
         if _LOGFMT.match(line):
             return parse_logfmt(line)

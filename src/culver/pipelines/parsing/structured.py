@@ -40,8 +40,16 @@ _MESSAGE_KEYS = ("message", "msg", "short_message", "text", "event", "log", "bod
 _INNER_KEYS = ("name", "hostname", "level")
 
 _DECODER = msgspec.json.Decoder()
-_PAIR = re.compile(r'([^\s="]+)(?:=(?:"((?:[^"\\]|\\.)*)"|(\S*)))?', re.DOTALL)
+_PAIR = re.compile(r'([^\s="]+)(=?)(?:"((?:[^"\\]|\\.)*)"|(\S*))', re.DOTALL)
 _PAIRS_MAX = 1000
+
+# Programs write the same keys in the same order again and again, so which key holds what is looked up once for each
+# such order: time, level, service, host, message, each a key or None. Emptied when a program invents keys.
+_Plan = tuple[str | None, ...]
+_PLANS: dict[tuple[str, ...], _Plan] = {}
+_PLANS_MAX = 4096
+_TEXT_OR_NONE = (str, type(None))
+_ROLES = (_TIME_KEYS, _LEVEL_KEYS, _SERVICE_KEYS, _HOST_KEYS, _MESSAGE_KEYS)
 
 
 def parse_json(line: str) -> Row:
@@ -57,19 +65,20 @@ def parse_json(line: str) -> Row:
 
 def parse_logfmt(line: str) -> Row:
     """level=info msg="it went well" took=3ms. Raises Unparsable when it is mostly something else."""
-    values: dict[str, Any] = {}
-    bare = 0
-    for count, match in enumerate(_PAIR.finditer(line)):
-        if count == _PAIRS_MAX:
-            raise Unparsable("too many pairs")
-        key, quoted, plain = match.groups()
-        if quoted is None and plain is None:
-            bare += 1
+    pairs = _PAIR.findall(line)
+    if len(pairs) > _PAIRS_MAX:
+        raise Unparsable("too many pairs")
+    values: dict[str, Any] = {key: quoted or plain for key, equals, quoted, plain in pairs if equals}
+    if len(values) != len(pairs):
+        bare = [key for key, equals, _, _ in pairs if not equals]
+        if len(bare) > len(values):
+            raise Unparsable("mostly words")
+        for key in bare:
             values.setdefault(key, True)
-        else:
-            values[key] = plain if quoted is None else _unescaped(quoted)
-    if len(values) - bare < 2 or bare > len(values) - bare:
+    if len(pairs) < 2:
         raise Unparsable("too few pairs")
+    if "\\" in line:
+        values.update((key, _unescaped(quoted)) for key, equals, quoted, _ in pairs if equals and quoted)
     return _row(values, line, "logfmt")
 
 
@@ -84,6 +93,43 @@ def _unescaped(quoted: str) -> str:
 
 
 def _row(values: dict[str, Any], line: str, format_name: str) -> Row:
+    keys = tuple(values)
+    plan = _PLANS.get(keys)
+    if plan is None:
+        if len(_PLANS) >= _PLANS_MAX:
+            _PLANS.clear()
+        plan = _PLANS[keys] = tuple(next((key for key in role if key in values), None) for role in _ROLES)
+    time_key, level_key, service_key, host_key, message_key = plan
+    time = values[time_key] if time_key is not None else None
+    level = values[level_key] if level_key is not None else None
+    service = values[service_key] if service_key is not None else None
+    host = values[host_key] if host_key is not None else None
+    message = values[message_key] if message_key is not None else None
+    if (
+        type(message) is not str
+        or type(time) not in _TEXT_OR_NONE
+        or type(level) not in _TEXT_OR_NONE
+        or type(service) not in _TEXT_OR_NONE
+        or type(host) not in _TEXT_OR_NONE
+        or (level is None and "log" in values)
+    ):
+        return _unusual_row(values, line, format_name)
+    for key in plan:
+        if key is not None:
+            del values[key]
+    return Row(
+        time,
+        level_name(level),
+        service or None,
+        host or None,
+        message.rstrip("\r\n") or line,
+        fields_json(values),
+        format_name,
+    )
+
+
+def _unusual_row(values: dict[str, Any], line: str, format_name: str) -> Row:
+    """A row of values that are not all text: numbers for times and levels, objects that have the name within."""
     is_gelf = "short_message" in values
     time = _taken(values, _TIME_KEYS)
     if isinstance(time, int | float) and not isinstance(time, bool):

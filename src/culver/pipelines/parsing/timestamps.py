@@ -38,17 +38,25 @@ _SLASHED = re.compile(r"(\d{4})/(\d\d)/(\d\d)", re.ASCII)
 
 def read_times(times: Sequence[str | int | None], recorded_us: Sequence[int]) -> pa.Array:
     """Microseconds since 1970 of each line: its own time if that can be, otherwise when it was recorded."""
-    texts = pa.array([time if isinstance(time, str) else None for time in times], pa.string())
-    read = _iso_times(texts).to_pylist() if texts.null_count < len(texts) else [None] * len(texts)
-    chosen = []
-    for time, iso, recorded in zip(times, read, recorded_us, strict=True):
-        found = iso
-        if found is None and time is not None:
-            found = time if isinstance(time, int) else other_time_us(time)
-        # A time after the record was written is a wrong clock, which would hide the line in a partition to come.
-        plausible = found is not None and EARLIEST_US <= found <= recorded + DAY_US
-        chosen.append(found if plausible else recorded)
-    return pa.array(chosen, pa.int64())
+    texts = pa.array([time if type(time) is str else None for time in times], pa.string())
+    found = _iso_times(texts)
+    if found.null_count:
+        odd = {
+            number: other_time_us(time) if isinstance(time, str) else time
+            for number, (time, known) in enumerate(zip(times, found.is_valid().to_pylist(), strict=True))
+            if time is not None and not known
+        }
+        if odd:
+            read: list[int | None] = found.to_pylist()
+            for number, micros in odd.items():
+                read[number] = micros if micros is None or abs(micros) <= LATEST_US else None
+            found = pa.array(read, pa.int64())
+    recorded = pa.array(recorded_us, pa.int64())
+    # A time after the record was written is a wrong clock, which would hide the line in a partition to come.
+    is_plausible = pc.and_(
+        pc.greater_equal(found, EARLIEST_US), pc.less_equal(found, pc.add(recorded, DAY_US))
+    )
+    return pc.if_else(pc.fill_null(is_plausible, False), found, recorded)
 
 
 def _iso_times(texts: pa.Array) -> pa.Array:
