@@ -10,10 +10,13 @@ import subprocess
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeAlias
 
 from anchors import Unavailable
 from anchors.broker_process import HOST, BrokerProcess, StartFailed, free_port
+
+Artifacts: TypeAlias = tuple[tuple[str, str, str], ...]
+"""Group, name and version of what Maven is to fetch."""
 
 VERSION = "4.3.1"
 ARTIFACTS = (
@@ -21,7 +24,11 @@ ARTIFACTS = (
     ("org.apache.kafka", "kafka-tools", VERSION),
     ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.1"),
 )
-CACHE = Path(__file__).resolve().parent.parent / ".cache" / f"kafka-{VERSION}"
+# The last client that speaks the first generation of the protocol of transactions, whatever the broker offers.
+OLD_CLIENT_VERSION = "3.9.1"
+OLD_CLIENT_ARTIFACTS = (("org.apache.kafka", "kafka-clients", OLD_CLIENT_VERSION),)
+CACHES = Path(__file__).resolve().parent.parent / ".cache"
+CACHE = CACHES / f"kafka-{VERSION}"
 MAVEN_TIMEOUT_SECONDS = 600
 
 # What kafka-server-start.sh and kafka-run-class.sh give the broker unless told otherwise.
@@ -76,35 +83,45 @@ def java() -> str:
 
 def jars() -> Path:
     """The directory with Kafka's jars, fetched once with Maven into the repository's `.cache`."""
+    return _fetched(CACHE, ARTIFACTS)
+
+
+def old_client_jars() -> Path:
+    """The same for a Java client of before Kafka 4."""
+    return _fetched(CACHES / f"kafka-clients-{OLD_CLIENT_VERSION}", OLD_CLIENT_ARTIFACTS)
+
+
+def _fetched(cache: Path, artifacts: Artifacts) -> Path:
     java()
-    target = CACHE / "jars"
+    target = cache / "jars"
     if target.is_dir():
         return target
-    CACHE.mkdir(parents=True, exist_ok=True)
-    with (CACHE / "fetch.lock").open("w") as lock:
+    cache.mkdir(parents=True, exist_ok=True)
+    with (cache / "fetch.lock").open("w") as lock:
         # Test runs may start side by side; one fetches and the others wait for it.
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not target.is_dir():
-            _fetch(target)
+            _fetch(cache, target, artifacts)
     return target
 
 
-def _fetch(target: Path) -> None:
+def _fetch(cache: Path, target: Path, artifacts: Artifacts) -> None:
     maven = shutil.which("mvn")
+    _, first, version = artifacts[0]
     if maven is None:
-        raise Unavailable(f"no mvn on the path to fetch Kafka {VERSION} with (Debian: apt install maven)")
+        raise Unavailable(f"no mvn on the path to fetch Kafka {version} with (Debian: apt install maven)")
     dependencies = "".join(
         f"<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId>"
         f"<version>{version}</version></dependency>"
-        for group, artifact, version in ARTIFACTS
+        for group, artifact, version in artifacts
     )
-    pom = CACHE / "pom.xml"
+    pom = cache / "pom.xml"
     pom.write_text(
         '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
         "<groupId>culver.anchors</groupId><artifactId>kafka</artifactId><version>1</version>"
         f"<dependencies>{dependencies}</dependencies></project>\n"
     )
-    partial = CACHE / "jars.partial"
+    partial = cache / "jars.partial"
     shutil.rmtree(partial, ignore_errors=True)
     command = [maven, "--batch-mode", "--quiet", "-f", str(pom), "dependency:copy-dependencies"]
     command.append(f"-DoutputDirectory={partial}")
@@ -112,11 +129,11 @@ def _fetch(target: Path) -> None:
         subprocess.run(command, check=True, capture_output=True, text=True, timeout=MAVEN_TIMEOUT_SECONDS)
     except subprocess.CalledProcessError as error:
         reason = (error.stdout or error.stderr or "").strip()[-600:]
-        raise Unavailable(f"Maven could not fetch Kafka {VERSION}: {reason}") from error
+        raise Unavailable(f"Maven could not fetch Kafka {version}: {reason}") from error
     except subprocess.TimeoutExpired as error:
-        raise Unavailable(f"Maven did not fetch Kafka {VERSION} in {MAVEN_TIMEOUT_SECONDS} s") from error
-    if not list(partial.glob("kafka_2.13-*.jar")):
-        raise Unavailable(f"Maven fetched no Kafka {VERSION} broker jar")
+        raise Unavailable(f"Maven did not fetch Kafka {version} in {MAVEN_TIMEOUT_SECONDS} s") from error
+    if not list(partial.glob(f"{first}-*.jar")):
+        raise Unavailable(f"Maven fetched no {first} {version}")
     # The rename makes the jars appear all at once: an interrupted fetch is never taken for a whole one.
     partial.rename(target)
 
@@ -150,16 +167,17 @@ def java_source(
     return _run(command, stdin, timeout_seconds, check)
 
 
-def compiled_source(path: Path, directory: Path) -> list[str]:
+def compiled_source(path: Path, directory: Path, client_jars: Path | None = None) -> list[str]:
     """Compiles a Java program of one file into a directory: the command that runs it, without arguments.
 
     For programs that are started several times, or that the caller wants to watch or to kill.
     """
+    library = client_jars or jars()
     compiler = [java(), *TOOL_JVM_FLAGS, "-m", "jdk.compiler/com.sun.tools.javac.Main"]
     # Only the launcher knows `*` in a class path; the compiler wants every jar by name.
-    every_jar = os.pathsep.join(str(jar) for jar in jars().glob("*.jar"))
+    every_jar = os.pathsep.join(str(jar) for jar in library.glob("*.jar"))
     _run([*compiler, "-cp", every_jar, "-d", str(directory), str(path)], "", 120, check=True)
-    both = f"{directory}{os.pathsep}{classpath()}"
+    both = f"{directory}{os.pathsep}{library}{os.sep}*"
     return [java(), *TOOL_JVM_FLAGS, "-cp", both, *_logging_flags(), path.stem]
 
 

@@ -179,11 +179,28 @@ def copier(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
         pytest.skip(str(reason))
 
 
+@pytest.fixture(scope="module")
+def old_copier(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The same with a client of before Kafka 4: first generation of the protocol of transactions."""
+    try:
+        return kafka.compiled_source(PROGRAM, tmp_path_factory.mktemp("copier"), kafka.old_client_jars())
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+
+
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_workers_that_are_killed_anywhere_copy_each_record_once(copier: list[str], protocol: str) -> None:
+    copy_with_kills(copier, protocol)
+
+
+def test_so_do_workers_of_the_first_generation(old_copier: list[str]) -> None:
+    copy_with_kills(old_copier, "classic")
+
+
+def copy_with_kills(command: list[str], protocol: str) -> None:
     chance = random.Random(5)
     with Broker(topics=TOPICS, config=SETTINGS) as broker:
-        copying = Copying(copier, broker.bootstrap_servers, protocol, 2)
+        copying = Copying(command, broker.bootstrap_servers, protocol, 2)
         with copying.under_way():
             copying.wait_for("ready")
             for place in PLACES:
