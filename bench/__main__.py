@@ -13,7 +13,19 @@ from pathlib import Path
 
 from anchors import Unavailable, kafka
 
-from bench import cluster, fetch, footprint, growth, latency, librdkafka, limits, load, produce, transactions
+from bench import (
+    cluster,
+    fetch,
+    footprint,
+    growth,
+    latency,
+    librdkafka,
+    limits,
+    load,
+    produce,
+    spark,
+    transactions,
+)
 from bench.session import FULL, QUICK, Session, progress
 from bench.table import Report
 
@@ -69,6 +81,7 @@ def _measure(session: Session) -> None:
     transactions.run(session)
     growth.run(session)
     cluster.run(session)
+    spark.run(session)
     if machine is not None:
         limits.distances(session, machine)
 

@@ -39,6 +39,7 @@ class Scale:
     growth_log_bytes: int
     cold_read_bytes: int
     idle_connections: int
+    spark_bytes: int
 
 
 FULL = Scale(
@@ -55,6 +56,7 @@ FULL = Scale(
     growth_log_bytes=10_000_000_000,
     cold_read_bytes=5_000_000_000,
     idle_connections=1000,
+    spark_bytes=1_000_000_000,
 )
 QUICK = Scale(
     rounds=1,
@@ -70,6 +72,7 @@ QUICK = Scale(
     growth_log_bytes=500_000_000,
     cold_read_bytes=400_000_000,
     idle_connections=1000,
+    spark_bytes=100_000_000,
 )
 
 # Both sides without an fsync per acknowledgement, and with one. Kafka's are the topic-level names of
