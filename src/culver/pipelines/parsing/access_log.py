@@ -8,7 +8,7 @@ from typing import Any
 from culver.pipelines.parsing.row import Row, Unparsable, fields_json
 from culver.pipelines.parsing.timestamps import clf_time_us
 
-_QUOTED = r'"((?:[^"\\]|\\.)*)"'
+_QUOTED = r'"([^"\\]*(?:\\.[^"\\]*)*)"'
 _LINE = re.compile(
     rf"(\S+) (\S+) (\S+(?: \S+)?) \[([^\]]{{1,64}})\] {_QUOTED} (\d{{3}}) (\d+|-)(?: {_QUOTED} {_QUOTED})?(.*)",
     re.DOTALL | re.ASCII,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -53,17 +53,44 @@ def parse_lines(
     texts = decode_lines(lines)
     recorded = _recorded_us(timestamps, len(texts))
     parse = _PARSERS[format]
-    rows: list[Row | None] = []
-    plain_format: dict[int, str] = {}
+    columns = _Columns(len(texts))
+    plain: list[int] = []
     for number, (line, recorded_us) in enumerate(zip(texts, recorded, strict=True)):
         try:
             row = parse(line, recorded_us)
         except Unparsable:
             row = None
-            plain_format[number] = UNPARSED
-        rows.append(row)
-    _fill_plain(rows, texts, plain_format)
-    return _table([row for row in rows if row is not None], texts, recorded, default_service, origin)
+            columns.format[number] = UNPARSED
+        if row is None:
+            plain.append(number)
+        else:
+            columns.put(number, row)
+    _fill_plain(columns, texts, plain)
+    return _table(columns, texts, recorded, default_service, origin)
+
+
+class _Columns:
+    """A list for each column. Rows are taken apart at once: hundreds of thousands alive cost the collector dear."""
+
+    def __init__(self, count: int) -> None:
+        self.time: list[str | int | None] = [None] * count
+        self.level: list[str | None] = [None] * count
+        self.service: list[str | None] = [None] * count
+        self.host: list[str | None] = [None] * count
+        self.message: list[str] = [""] * count
+        self.fields: list[str | None] = [None] * count
+        self.format: list[str] = ["plain"] * count
+
+    def put(self, at: int, row: Row) -> None:
+        (
+            self.time[at],
+            self.level[at],
+            self.service[at],
+            self.host[at],
+            self.message[at],
+            self.fields[at],
+            self.format[at],
+        ) = row
 
 
 def decode_lines(lines: Lines) -> list[str]:
@@ -138,31 +165,36 @@ _PARSERS: dict[str, _Parser] = {
 }
 
 
-def _fill_plain(rows: list[Row | None], texts: list[str], formats: dict[int, str]) -> None:
-    """Put rows of free text where no parser has made one."""
-    numbers = [number for number, row in enumerate(rows) if row is None]
+def _fill_plain(columns: _Columns, texts: list[str], numbers: list[int]) -> None:
+    """Fill the rows of free text, where no parser has made one."""
     if not numbers:
         return
     parts = parse_plain(pa.array([texts[number] for number in numbers], pa.string()))
     for number, moment, level, message in zip(numbers, *parts, strict=True):
-        rows[number] = Row(moment, level_name(level), None, None, message, None, formats.get(number, "plain"))
+        columns.time[number] = moment
+        columns.level[number] = level_name(level)
+        columns.message[number] = message
 
 
 def _table(
-    rows: list[Row],
+    columns: _Columns,
     texts: list[str],
     recorded: list[int],
     default_service: str | None,
     origin: pa.Table | None,
 ) -> pa.Table:
-    columns = list(zip(*rows, strict=True)) or [()] * len(Row._fields)
-    named = dict(zip(Row._fields, columns, strict=True))
-    made = {
-        "ts": read_times(named["time"], recorded).cast(TIMESTAMP),
-        "service": [service or default_service for service in named["service"]],
+    made: dict[str, Any] = {
+        "ts": read_times(columns.time, recorded).cast(TIMESTAMP),
+        "level": columns.level,
+        "service": columns.service,
+        "host": columns.host,
+        "message": columns.message,
+        "format": columns.format,
+        "fields": columns.fields,
         "raw": texts,
-        **{name: named[name] for name in ("level", "host", "message", "format", "fields")},
     }
+    if default_service is not None:
+        made["service"] = [service or default_service for service in columns.service]
     arrays = []
     for field in EVENT_SCHEMA:
         if field.name in made:
@@ -171,5 +203,5 @@ def _table(
         elif origin is not None and field.name in origin.column_names:
             arrays.append(origin[field.name].cast(field.type))
         else:
-            arrays.append(pa.nulls(len(rows), field.type))
+            arrays.append(pa.nulls(len(texts), field.type))
     return pa.table(arrays, schema=EVENT_SCHEMA)

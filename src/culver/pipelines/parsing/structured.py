@@ -40,7 +40,7 @@ _MESSAGE_KEYS = ("message", "msg", "short_message", "text", "event", "log", "bod
 _INNER_KEYS = ("name", "hostname", "level")
 
 _DECODER = msgspec.json.Decoder()
-_PAIR = re.compile(r'([^\s="]+)(=?)(?:"((?:[^"\\]|\\.)*)"|(\S*))', re.DOTALL)
+_PAIR = re.compile(r'([^\s="]+)(=?)(?:"([^"\\]*(?:\\.[^"\\]*)*)"|(\S*))', re.DOTALL)
 _PAIRS_MAX = 1000
 
 # Programs write the same keys in the same order again and again, so which key holds what is looked up once for each

@@ -18,7 +18,7 @@ _PRIORITY_MAX = 191
 
 _RFC5424 = re.compile(
     r"<(\d{1,3})>\d{1,2} (\S+) (\S+) (\S+) (\S+) (\S+) "
-    r'(-|(?:\[(?:[^"\]]|"(?:[^"\\]|\\.)*")*\])+)(?: (.*))?',
+    r'(-|(?:\[(?:[^"\]]|"[^"\\]*(?:\\.[^"\\]*)*")*\])+)(?: (.*))?',
     re.DOTALL | re.ASCII,
 )
 _RFC3164 = re.compile(
@@ -27,8 +27,8 @@ _RFC3164 = re.compile(
     re.DOTALL | re.ASCII,
 )
 _PRIORITY_ONLY = re.compile(r"<(\d{1,3})>(.+)", re.DOTALL | re.ASCII)
-_ELEMENT = re.compile(r'\[([^\s\]="]+)((?: +[^\s\]="]+="(?:[^"\\]|\\.)*")*)\]', re.DOTALL)
-_PARAMETER = re.compile(r'([^\s\]="]+)="((?:[^"\\]|\\.)*)"', re.DOTALL)
+_ELEMENT = re.compile(r'\[([^\s\]="]+)((?: +[^\s\]="]+="[^"\\]*(?:\\.[^"\\]*)*")*)\]', re.DOTALL)
+_PARAMETER = re.compile(r'([^\s\]="]+)="([^"\\]*(?:\\.[^"\\]*)*)"', re.DOTALL)
 _ESCAPED = re.compile(r'\\(["\\\]])')
 
 
