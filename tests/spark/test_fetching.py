@@ -19,7 +19,8 @@ from culver.protocol.messages.delete_records import (
 from culver.spark import partition_reader
 from culver.spark.fetching import EARLIEST, LATEST, NO_OFFSET, BlockingCluster
 from culver.spark.offset_ranges import OffsetRange, cut
-from culver.spark.partition_reader import DataLost, ReadSettings, read_range
+from culver.spark.partition_reader import read_range
+from culver.spark.read_settings import DataLost, ReadSettings
 from culver.testing import Broker, Cluster
 from culver.testing.pytest_plugin import TopicFactory
 from culver.wire_client import Unreachable, WireClient

@@ -21,7 +21,7 @@ from pyspark.sql.streaming.datasource import (
 from topic_records import produce
 
 from culver.spark.options import read_options
-from culver.spark.partition_reader import DataLost
+from culver.spark.read_settings import DataLost
 from culver.spark.stream_reader import StreamReader
 from culver.testing import Broker
 from culver.testing.pytest_plugin import TopicFactory

@@ -10,7 +10,6 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from culver.spark.fetching import BlockingCluster
 from culver.spark.offset_ranges import OffsetRange, cut
 from culver.spark.options import ReadOptions
-from culver.spark.partition_reader import read_range
 from culver.spark.position import ending_offsets, starting_offsets, subscribed_partitions
 
 if TYPE_CHECKING:
@@ -37,6 +36,9 @@ class BatchReader(DataSourceReader):
         return ranges or [OffsetRange("", 0, 0, 0)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        # Only those who read need what it takes to decode, and the planner starts anew for every query.
+        from culver.spark.partition_reader import read_range
+
         assert isinstance(partition, OffsetRange)
         with BlockingCluster(self._options.bootstrap) as cluster:
             yield from read_range(cluster, partition, self._options.settings)

@@ -22,8 +22,8 @@ from culver.spark.option_values import (
     timestamp_ms,
     timestamps_by_partition,
 )
-from culver.spark.partition_reader import FETCH_BYTES, ReadSettings
 from culver.spark.position import EARLIEST_EVERYWHERE, LATEST_EVERYWHERE, Position
+from culver.spark.read_settings import FETCH_BYTES, ReadSettings
 from culver.wire_client import host_and_port
 
 BOOTSTRAP = "kafka.bootstrap.servers"

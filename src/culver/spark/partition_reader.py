@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -22,34 +21,13 @@ from culver.spark.fetching import (
     send_fetch,
 )
 from culver.spark.offset_ranges import OffsetRange
+from culver.spark.read_settings import DataLost, ReadSettings
 from culver.spark.wire_batches import offset_after
 from culver.wire_client import Unreachable
 
 log = logging.getLogger(__name__)
 
-FETCH_BYTES = 4 << 20
 _MAX_WAIT_MS = 500
-
-
-class DataLost(Exception):
-    """Records that should be there are not: deleted by retention, or gone with their topic."""
-
-    def __init__(self, what: str) -> None:
-        super().__init__(
-            f"{what}. Set the option failOnDataLoss to false to go on without them, "
-            "or start anew with another checkpoint and startingOffsets"
-        )
-
-
-@dataclass(frozen=True)
-class ReadSettings:
-    """How a task reads, whatever it reads. `stall_s`: how long it waits for records that were there when planned."""
-
-    include_headers: bool = False
-    read_committed: bool = False
-    fail_on_data_loss: bool = True
-    stall_s: float = 120.0
-    fetch_bytes: int = FETCH_BYTES
 
 
 def read_range(

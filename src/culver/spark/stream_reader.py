@@ -27,7 +27,6 @@ from culver.spark.admission import new_offsets, within_bytes, within_offsets
 from culver.spark.fetching import BlockingCluster, TopicPartition
 from culver.spark.offset_ranges import OffsetRange, cut
 from culver.spark.options import ReadOptions
-from culver.spark.partition_reader import DataLost, read_range
 from culver.spark.position import (
     Offsets,
     earliest_offsets,
@@ -37,6 +36,7 @@ from culver.spark.position import (
     subscribed_partitions,
     to_json,
 )
+from culver.spark.read_settings import DataLost
 from culver.wire_client import Unreachable
 
 if TYPE_CHECKING:
@@ -154,6 +154,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        # Only those who read need what it takes to decode, and the planner starts anew for every query.
+        from culver.spark.partition_reader import read_range
+
         assert isinstance(partition, OffsetRange)
         with BlockingCluster(self._options.bootstrap) as cluster:
             yield from read_range(cluster, partition, self._options.settings)
