@@ -120,6 +120,8 @@ def _with_transactions(seed: int, plan: Plan) -> Plan:
     topics = plan.topics
     copiers = 0
     kinds = (*plan.faults.kinds, *COORDINATOR_FAULTS)
+    generations = generator.choice(((1,), (2,), (1, 2)))
+    late_peer_share = generator.choice((0.0, 0.02, 0.05))
     if brokers > 1 and not plan.flush_always and generator.random() < 0.6:
         copiers = generator.choice((1, 2))
         topics = topics[:1]
@@ -130,7 +132,9 @@ def _with_transactions(seed: int, plan: Plan) -> Plan:
             topics += (TopicPlan(name, generator.choice((1, 2)), min(3, brokers), config),)
     return replace(
         plan,
-        cluster=replace(plan.cluster, late_peer_share=generator.choice((0.0, 0.02, 0.05))),
+        # In the older generation a late marker cannot be told from the next transaction's: as in Kafka, more than is
+        # promised.
+        cluster=replace(plan.cluster, late_peer_share=late_peer_share if generations == (2,) else 0.0),
         topics=topics,
         faults=replace(plan.faults, kinds=kinds),
         producers=1,
@@ -139,7 +143,7 @@ def _with_transactions(seed: int, plan: Plan) -> Plan:
         consumers=1,
         chaos_seconds=min(plan.chaos_seconds, 20.0 if copiers else 30.0),
         transactions=TransactionPlan(
-            generations=generator.choice(((1,), (2,), (1, 2))),
+            generations=generations,
             tellers=tellers,
             hijacked=generator.choice((0, 0, 1)) if tellers > 1 else 0,
             copiers=copiers,

@@ -70,6 +70,8 @@ _REPLACED = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPO
 # What a producer may hear whose transaction was ended by others: by a time-out, or by who has taken its place.
 _NO_LONGER = _REPLACED | {
     ErrorCode.INVALID_TXN_STATE,
+    # When its id had no epoch left, who has taken its place has another id, too.
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING,
     ErrorCode.TRANSACTION_ABORTABLE,
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
 }
