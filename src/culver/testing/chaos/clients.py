@@ -15,6 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from culver.lifeline import Lifeline
+from culver.testing.chaos.client_process import STUCK
 from culver.testing.chaos.copier import CopierDuty
 from culver.testing.chaos.diary import DiaryReader
 from culver.testing.chaos.teller import TellerDuty
@@ -39,6 +40,8 @@ class ClientProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._lifeline: Lifeline | None = None
         self._frozen = False
+        # How often it ended because its client library did not let it go on.
+        self.stuck = 0
 
     @property
     def lives(self) -> int:
@@ -106,7 +109,7 @@ class ClientProcess:
             return f"did not come to an end within {timeout_s:.0f} s"
         self._reap()
         # Of the signal itself it dies if it had not yet begun.
-        return None if code in (0, -signal.SIGTERM) else f"ended with {code}: {self._last_lines()}"
+        return None if code in (0, -signal.SIGTERM, STUCK) else f"ended with {code}: {self._last_lines()}"
 
     def ended(self) -> str | None:
         """How it ended, if it did so though nobody asked it to."""
@@ -114,6 +117,7 @@ class ClientProcess:
             return None
         code = self._process.returncode
         self._reap()
+        self.stuck += code == STUCK
         return f"client {self.name} ended by itself with {code}: {self._last_lines()}"
 
     def _reap(self) -> None:
@@ -194,9 +198,13 @@ class Mishaps:
     def look(self) -> None:
         """Whoever ended by itself is noticed and started again."""
         for client in self._clients:
+            stuck = client.stuck
             how = client.ended()
             if how is not None:
-                self._complain(how)
+                if client.stuck > stuck:
+                    self._note(f"client {client.name} was stuck and has ended itself")
+                else:
+                    self._complain(how)
                 client.launch()
 
     def _happen(self, client: ClientProcess) -> None:

@@ -48,6 +48,9 @@ def main() -> None:
         help="messages a second with --copies, at most",
     )
     parser.add_argument(
+        "--group-protocol", choices=("classic", "consumer"), default="classic", help="of the copiers' group"
+    )
+    parser.add_argument(
         "--keep", action="store_true", help="keep logs, data and history also when all is well"
     )
     parser.add_argument("--client-logs", action="store_true", help="have the clients write down what they do")
@@ -68,6 +71,7 @@ def main() -> None:
             store=arguments.store,
             brokers=arguments.brokers,
             rate=arguments.copy_rate,
+            group_protocol=arguments.group_protocol,
             client_logs=arguments.client_logs,
         )
         what = f"{arguments.copies} messages in transactions of {arguments.transaction}"
@@ -80,7 +84,9 @@ def main() -> None:
             arguments.session_timeout,
             arguments.rate,
             kinds=kinds,
-            transactions=None if arguments.no_transactions else TransactionPlan(),
+            transactions=None
+            if arguments.no_transactions
+            else TransactionPlan(group_protocol=arguments.group_protocol),
             client_logs=arguments.client_logs,
         )
         what = f"{plan.seconds:.0f} s"

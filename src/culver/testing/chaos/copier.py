@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from culver.testing.chaos.consumers import IMPOSSIBLE
 from culver.testing.chaos.diary import Diary
-from culver.testing.chaos.session import Abortable, Ended, Session
+from culver.testing.chaos.session import Abortable, Ended, Pulse, Session
 from culver.testing.chaos.teller import transactional
 
 _POLL_SECONDS = 0.1
@@ -20,6 +20,7 @@ _ASKING_SECONDS = 3.0
 _RETRY_SECONDS = 0.2
 _CHANGES_ITS_MIND_SHARE = 0.05
 _NOT_COMMITTED = -1001
+CLASSIC = "classic"
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,8 @@ class CopierDuty:
 
     transactional_id: str
     group: str
+    # "classic", or "consumer" for a group whose broker assigns.
+    protocol: str
     # A member under this name comes back to what it had; without one it is another member each time.
     instance: str | None
     source: str
@@ -66,15 +69,20 @@ class Copier:
             # Nothing is ever deleted: whoever is out of range has been told a wrong place.
             "auto.offset.reset": "error",
             "fetch.wait.max.ms": 200,
-            "session.timeout.ms": duty.session_timeout_ms,
-            "heartbeat.interval.ms": duty.session_timeout_ms // 5,
+            "group.protocol": duty.protocol,
         }
+        if duty.protocol == CLASSIC:
+            self._consumer_settings |= {
+                "session.timeout.ms": duty.session_timeout_ms,
+                "heartbeat.interval.ms": duty.session_timeout_ms // 5,
+            }
         if duty.instance is not None:
             self._consumer_settings["group.instance.id"] = duty.instance
         self.stopping = False
+        self.pulse = Pulse()
         self._positions: dict[int, int] = {}
-        # The group's generation as of the last assignment. The one at the time of the commit may be another, to
-        # which what was read before does not belong any more.
+        # The group's generation as of the last assignment, or as of when the transaction's first record was read. The
+        # one at the time of the commit may be another, to which what was read before does not belong any more.
         self._metadata: object = None
         self._buffer: list[_Read] = []
         self._session: Session | None = None
@@ -99,6 +107,8 @@ class Copier:
             # One at a time: a rebalance happens between two messages, and never within what is returned at once.
             message = consumer.poll(_POLL_SECONDS)
             if message is not None:
+                if not self._buffer and not self._classic:
+                    self._metadata = consumer.consumer_group_metadata()
                 self._take(message)
             late = time.monotonic() - since_s > self._duty.linger_s
             if len(self._buffer) >= self._duty.size or (self._buffer and late):
@@ -132,7 +142,7 @@ class Copier:
                 return
         except Ended:
             self._renew()
-        self._place(consumer, list(self._positions))
+        self._return(consumer)
 
     def _renew(self) -> None:
         if self._session is not None:
@@ -140,7 +150,7 @@ class Copier:
             self._session = None
             time.sleep(self._random.uniform(0.05, 0.3))
         with contextlib.suppress(Ended):
-            self._session = Session(self._producer_settings, self._diary)
+            self._session = Session(self._producer_settings, self._diary, self.pulse)
 
     def _transact(self, session: Session, reads: list[_Read]) -> bool:
         """Whether it was committed."""
@@ -190,19 +200,54 @@ class Copier:
 
     # -- the group's word -----------------------------------------------------------------------------------
 
+    @property
+    def _classic(self) -> bool:
+        """All partitions are assigned anew each time; otherwise those that come or go, and the rest are kept."""
+        return self._duty.protocol == CLASSIC
+
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        self._buffer = []
-        self._metadata = consumer.consumer_group_metadata()
-        self._place(consumer, [each.partition for each in partitions])
+        if self._classic:
+            self._buffer = []
+            self._positions = {}
+            self._metadata = consumer.consumer_group_metadata()
+        places = self._places(consumer, [each.partition for each in partitions])
+        if self._classic:
+            consumer.assign(places)
+        else:
+            consumer.incremental_assign(places)
 
-    def _revoked(self, consumer: Consumer, _partitions: list[TopicPartition]) -> None:
-        self._buffer = []
-        self._positions = {}
-        consumer.unassign()
+    def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        if self._classic:
+            self._buffer = []
+            self._positions = {}
+            consumer.unassign()
+            return
+        gone = {each.partition for each in partitions}
+        self._buffer = [read for read in self._buffer if read.partition not in gone]
+        for partition in gone:
+            self._positions.pop(partition, None)
+        consumer.incremental_unassign(partitions)
 
-    def _place(self, consumer: Consumer, partitions: list[int]) -> None:
-        """Go to where the group stands; asked until somebody knows, which may be when a transaction has ended."""
-        self._positions = {}
+    def _return(self, consumer: Consumer) -> None:
+        """Go back to where the group stands."""
+        places = self._places(consumer, list(self._positions))
+        if self._classic:
+            consumer.assign(places)
+            return
+        for place in places:
+            self._seek(consumer, place)
+
+    def _seek(self, consumer: Consumer, place: TopicPartition) -> None:
+        while not self.stopping:
+            try:
+                consumer.seek(place)
+                return
+            except KafkaException as error:
+                self._diary.write("told", error=error.args[0].name())
+                time.sleep(_RETRY_SECONDS)
+
+    def _places(self, consumer: Consumer, partitions: list[int]) -> list[TopicPartition]:
+        """Where the group stands; asked until somebody knows, which may be when a transaction has ended."""
         asked = [TopicPartition(self._duty.source, partition) for partition in partitions]
         while asked and not self.stopping:
             asked_ms = self._diary.now_ms()
@@ -227,7 +272,5 @@ class Copier:
             )
             for each in answer:
                 each.offset = self._positions[each.partition] = max(each.offset, 0)
-            consumer.assign(answer)
-            return
-        if not partitions:
-            consumer.assign([])
+            return answer
+        return []

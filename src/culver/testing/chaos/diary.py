@@ -83,6 +83,9 @@ class DiaryReader:
     def _ready(self, entry: dict[str, Any]) -> None:
         """It owns its transactional id."""
 
+    def _does(self, entry: dict[str, Any]) -> None:
+        """Something that may take long: for people who ask why a client does not get on."""
+
     def _begin(self, entry: dict[str, Any]) -> None:
         """What it is about to do in a transaction: `sends` of [topic, partition, value]; a teller's `amounts` beside
         them; or, of a copier, the `group` it reads in, `reads` of [topic, partition, position, offsets] with the

@@ -46,6 +46,8 @@ class TransactionPlan:
     # Tellers that have one transactional id for all of them.
     hijackers: int = 2
     copiers: int = 2
+    # Of the copiers' group: "classic", or "consumer", in which the broker assigns.
+    group_protocol: str = "classic"
     # How long a transaction may take.
     timeout_ms: int = 6_000
     # Of tellers, between two transactions; on average.
@@ -121,6 +123,8 @@ class Plan:
             "transaction.state.log.num.partitions": 3,
             "group.initial.rebalance.delay.ms": 500,
             "group.min.session.timeout.ms": 2_000,
+            "group.consumer.session.timeout.ms": 3_000,
+            "group.consumer.heartbeat.interval.ms": 500,
         }
 
 
@@ -132,6 +136,7 @@ def copying(
     store: str = ZOOKEEPER,
     brokers: int = 3,
     rate: int = COPY_RATE,
+    group_protocol: str = "classic",
     client_logs: bool = False,
 ) -> Plan:
     """So many messages, copied in transactions of that size, at no more than that rate (messages a second), while
@@ -149,6 +154,7 @@ def copying(
             tellers=0,
             hijackers=0,
             copiers=copiers,
+            group_protocol=group_protocol,
             timeout_ms=10_000,
             copy_size=size,
             # Half of it is spent within the transaction and half behind it, on average.

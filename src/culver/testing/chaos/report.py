@@ -82,7 +82,8 @@ class Report:
             f"transactions   {len(history.transactions)}: {outcomes[Outcome.OK]} committed, "
             f"{outcomes[Outcome.FAILED]} never to be committed ({clients.aborted} aborted by their producers), "
             f"{outcomes[Outcome.UNKNOWN]} unknown",
-            f"clients        {clients.processes} processes, killed {clients.killed} times, frozen {clients.frozen}",
+            f"clients        {clients.processes} processes, killed {clients.killed} times, frozen {clients.frozen}, "
+            f"stuck in librdkafka {clients.stuck}",
         ]
         for copying in history.copyings:
             copies = copy_counts(history, copying)

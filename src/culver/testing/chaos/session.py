@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -12,7 +13,7 @@ from culver.testing.chaos.diary import Diary
 
 T = TypeVar("T")
 
-_CALL_SECONDS = 5.0
+CALL_SECONDS = 5.0
 _RETRY_SECONDS = 0.05
 _FULL_SECONDS = 0.1
 
@@ -33,18 +34,41 @@ class Ended(Exception):
     """The producer is of no more use; take a new one."""
 
 
+class Pulse:
+    """Whether a client gets on, for somebody on another thread who looks now and then."""
+
+    def __init__(self) -> None:
+        self._calls = 0
+        self._busy = False
+
+    @contextlib.contextmanager
+    def calling(self) -> Iterator[None]:
+        self._calls += 1
+        self._busy = True
+        try:
+            yield
+        finally:
+            self._busy = False
+
+    @property
+    def call(self) -> int | None:
+        """Which call it is in, None for none."""
+        return self._calls if self._busy else None
+
+
 class Session:
     """One producer from its `init_transactions` to its end."""
 
-    def __init__(self, settings: dict[str, Any], diary: Diary) -> None:
+    def __init__(self, settings: dict[str, Any], diary: Diary, pulse: Pulse) -> None:
         self._diary = diary
+        self._pulse = pulse
         self._number = -1
         self._places: list[int | None] = []
         self._unanswered = 0
         self._aborting = False
         self._producer = Producer(settings | {"error_cb": self._informed})
         try:
-            self._attempt(lambda: self._producer.init_transactions(_CALL_SECONDS))
+            self._attempt(lambda: self._producer.init_transactions(CALL_SECONDS))
         except Abortable as error:
             raise Ended(str(error)) from error
         diary.write("ready")
@@ -85,10 +109,12 @@ class Session:
                 self._judge(error)
 
     def add_offsets(self, offsets: list[TopicPartition], metadata: object) -> None:
-        self._attempt(lambda: self._producer.send_offsets_to_transaction(offsets, metadata, _CALL_SECONDS))
+        self._diary.write("does", what="offsets", number=self._number)
+        self._attempt(lambda: self._producer.send_offsets_to_transaction(offsets, metadata, CALL_SECONDS))
 
     def flush(self) -> None:
         """Wait until every record has its answer. Abortable when one was not written."""
+        self._diary.write("does", what="flush", number=self._number)
         # Not its own flush(): that calls callbacks with an exception pending when the producer is at its end, of which
         # Python dies.
         while self._unanswered:
@@ -106,13 +132,14 @@ class Session:
     def commit(self) -> None:
         """Call `flush` before: as long as it is not certain that all is written, nobody has asked for a commit."""
         self._diary.write("commit", number=self._number)
-        self._attempt(lambda: self._producer.commit_transaction(_CALL_SECONDS))
+        self._attempt(lambda: self._producer.commit_transaction(CALL_SECONDS))
         self._diary.write("committed", number=self._number)
 
     def abort(self) -> None:
         self._aborting = True
+        self._diary.write("does", what="abort", number=self._number)
         try:
-            self._attempt(lambda: self._producer.abort_transaction(_CALL_SECONDS))
+            self._attempt(lambda: self._producer.abort_transaction(CALL_SECONDS))
         except Abortable as error:
             raise Ended(str(error)) from error
         self._diary.write("aborted", number=self._number)
@@ -127,7 +154,8 @@ class Session:
         """Call until the answer is final; librdkafka takes up again where it was."""
         while True:
             try:
-                return call()
+                with self._pulse.calling():
+                    return call()
             except KafkaException as error:
                 self._judge(error)
                 time.sleep(_RETRY_SECONDS)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from culver.testing.chaos.diary import Diary
-from culver.testing.chaos.session import Abortable, Ended, Session
+from culver.testing.chaos.session import Abortable, Ended, Pulse, Session
 
 _CHANGES_ITS_MIND_SHARE = 0.2
 _DAWDLES_SHARE = 0.1
@@ -37,12 +37,13 @@ class Teller:
         self._transactions = 0
         self._settings = settings | transactional(duty.transactional_id, duty.timeout_ms)
         self.stopping = False
+        self.pulse = Pulse()
 
     def work(self) -> None:
         session: Session | None = None
         while not self.stopping:
             try:
-                session = session or Session(self._settings, self._diary)
+                session = session or Session(self._settings, self._diary, self.pulse)
                 self._transfer(session)
                 time.sleep(self._random.uniform(0.2, 1.8) * self._duty.pause_s)
             except Ended:

@@ -16,7 +16,7 @@ from confluent_kafka.admin._listoffsets import OffsetSpec
 from culver.core.names import GROUP_OFFSETS_TOPIC
 from culver.testing.chaos.clients import ClientProcess, Mishaps
 from culver.testing.chaos.consumers import AssignedConsumer, read_all, settings
-from culver.testing.chaos.copier import CopierDuty
+from culver.testing.chaos.copier import CLASSIC, CopierDuty
 from culver.testing.chaos.plan import COPIES, COPY_GROUP, OFFSETS_PARTITIONS, SOURCE, TransactionPlan
 from culver.testing.chaos.teller import TellerDuty
 from culver.testing.chaos.worker import Workplace
@@ -34,6 +34,7 @@ class ClientFigures:
     processes: int
     killed: int
     frozen: int
+    stuck: int
     aborted: int
 
 
@@ -83,6 +84,7 @@ class TransactionalLoad:
             AssignedConsumer("r1", place, readable, committed_only=True),
             AssignedConsumer("r2", place, readable, rack="rack-2", committed_only=True),
         ]
+        self._healed = False
         self._mishaps = Mishaps(
             self.clients, plan.mishap_gap_s, plan.frozen_share, seed, note, place.history.complaints.append
         )
@@ -92,8 +94,10 @@ class TransactionalLoad:
         return CopierDuty(
             f"copier-{number}",
             COPY_GROUP,
-            # Half of them come back to what they had, the others are new members each time.
-            f"copier-{number}" if number % 2 == 0 else None,
+            plan.group_protocol,
+            # Half of them come back to what they had, the others are new members each time. Where the broker assigns
+            # nobody comes back before the session of his former self is over.
+            f"copier-{number}" if number % 2 == 0 and plan.group_protocol == CLASSIC else None,
             SOURCE,
             COPIES,
             plan.copy_partitions,
@@ -118,6 +122,7 @@ class TransactionalLoad:
             len(self.clients),
             counts["killed"],
             counts["frozen"],
+            sum(client.stuck for client in self.clients),
             sum(client.aborted for client in self.clients),
         )
 
@@ -135,7 +140,7 @@ class TransactionalLoad:
     def heal(self) -> None:
         """No more mishaps; everybody works."""
         self._mishaps.end()
-        self._mishaps.look()
+        self._healed = True
 
     def committed(self) -> dict[str, int]:
         """How many transactions each party has committed for certain."""
@@ -151,6 +156,8 @@ class TransactionalLoad:
         return waiting
 
     def catch_up(self) -> None:
+        if self._healed:
+            self._mishaps.look()  # it does so itself as long as it is at work
         for client in self.clients:
             client.catch_up()
 
@@ -184,6 +191,7 @@ class TransactionalLoad:
 
     def all_copied(self) -> bool:
         """Whether the group has committed everything that is committed in the sources, as far as can be told now."""
+        self.catch_up()
         try:
             ends = self._last_committed()
             return all(offset >= ends[key] for key, offset in self._group_offsets().items())
