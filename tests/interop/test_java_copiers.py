@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import random
+import signal
 import subprocess
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +16,8 @@ from queue import Queue
 import confluent_kafka
 import pytest
 from anchors import Unavailable, kafka
+from confluent_kafka import ConsumerGroupTopicPartitions
+from confluent_kafka.admin import AdminClient
 
 from culver.protocol.messages.find_coordinator import FindCoordinatorRequest
 from culver.testing import Broker, Cluster
@@ -30,7 +34,6 @@ TRANSACTIONS_AT_A_TIME = 20
 RECORDS_AT_A_TIME = RECORDS_PER_TRANSACTION * TRANSACTIONS_AT_A_TIME
 # Where a worker says it is, and so where it is killed.
 PLACES = ("sending", "sent", "offsets", "committed", "sent")
-GONE = "gone"
 PATIENCE_SECONDS = 120
 # Dead members are noticed soon.
 SETTINGS = {
@@ -42,39 +45,64 @@ SETTINGS = {
 
 
 class Worker:
-    """One copier in a JVM of its own. What it says goes to a queue, with its name."""
+    """One copier in a JVM of its own. What it says goes to a queue; it goes on when it is told to."""
 
     def __init__(self, name: str, command: list[str], said: Queue[tuple[Worker, str]]) -> None:
         self.name = name
         self._command = command
         self._said = said
+        self._free = False
         self._process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
 
+    @property
+    def process(self) -> subprocess.Popen[str]:
+        assert self._process is not None
+        return self._process
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None
+
     def start(self) -> None:
-        self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, text=True)
+        self._process = subprocess.Popen(
+            self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+        )
         self._reader = threading.Thread(target=self._listen, args=(self._process,), name=self.name)
         self._reader.start()
+        if self._free:
+            self.free()
 
     def _listen(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
         for line in process.stdout:
             self._said.put((self, line.strip()))
-        self._said.put((self, f"{GONE} {process.pid}"))
+
+    def go_on(self, order: str = "") -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{order}\n")
+
+    def free(self) -> None:
+        """From now on it waits for nobody."""
+        self._free = True
+        self.go_on("free")
+
+    def freeze(self) -> None:
+        self.process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        assert self._process is not None
+        process, self._process = self.process, None
+        process.kill()
+        process.wait()
         assert self._reader is not None
-        self._process.kill()
-        self._process.wait()
         self._reader.join()
-        assert self._process.stdout is not None
-        self._process.stdout.close()
-        self._process = None
-
-    @property
-    def pid(self) -> int | None:
-        return None if self._process is None else self._process.pid
+        for pipe in (process.stdin, process.stdout):
+            assert pipe is not None
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
 
 
 class Copying:
@@ -84,6 +112,7 @@ class Copying:
         self.bootstrap = bootstrap
         self.given: Counter[bytes] = Counter()
         self.said: Queue[tuple[Worker, str]] = Queue()
+        self.held: Worker | None = None  # and waits to be told to go on
         self.workers = [
             Worker(
                 name,
@@ -111,22 +140,19 @@ class Copying:
             assert producer.flush(60) == 0
 
     def wait_for(self, word: str, times: int = 1) -> Worker:
-        """The worker who says it, for the last of so many times."""
-        for _ in range(times):
-            worker, said = self.next_word()
-            while said != word:
-                worker, said = self.next_word()
-        return worker
-
-    def next_word(self) -> tuple[Worker, str]:
-        """What is said next; workers that were fenced or failed are started again."""
+        """The worker who says it, for the last of so many times. It waits there; until the next call, if not longer."""
         while True:
-            worker, word = self.said.get(timeout=PATIENCE_SECONDS)
-            if not word.startswith(GONE):
-                return worker, word
-            if word == f"{GONE} {worker.pid}":
-                worker.kill()
-                worker.start()
+            if self.held is not None:
+                self.held.go_on()
+            self.held, said = self.said.get(timeout=PATIENCE_SECONDS)
+            times -= said == word
+            if times == 0:
+                return self.held
+
+    def free(self) -> None:
+        self.held = None
+        for worker in self.workers:
+            worker.free()
 
     @contextlib.contextmanager
     def under_way(self) -> Iterator[None]:
@@ -136,8 +162,21 @@ class Copying:
             yield
         finally:
             for worker in self.workers:
-                if worker.pid is not None:
+                if worker.running:
                     worker.kill()
+
+    def wait_until_read(self) -> None:
+        """Until the group has committed the offsets behind all that was given."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        everything = [ConsumerGroupTopicPartitions("copiers")]
+        with AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0}) as admin:
+            while True:
+                committed = admin.list_consumer_group_offsets(everything)["copiers"].result().topic_partitions
+                read = sum(max(partition.offset, 0) for partition in committed)
+                if read == len(self.given):
+                    return
+                assert time.monotonic() < deadline, f"{read} of {len(self.given)} have been read"
+                time.sleep(0.1)
 
     def committed_output(self) -> Counter[bytes]:
         """What a reader of committed records finds, once it has found all there must be and sees the end."""
@@ -208,7 +247,29 @@ def copy_with_kills(command: list[str], protocol: str) -> None:
                 copying.wait_for("committed", chance.randrange(1, 5))
                 worker = copying.wait_for(place)
                 worker.kill()
+                copying.held = None
                 worker.start()
+            copying.free()
+            copying.give()
+            assert copying.committed_output() == copying.given
+
+
+@pytest.mark.parametrize("place", ["sent", "offsets"])
+def test_a_worker_that_was_taken_for_dead_does_no_harm_when_it_comes_back(
+    copier: list[str], place: str
+) -> None:
+    """Frozen before its offsets are in the transaction, its member is; behind that, its transaction."""
+    with Broker(topics=TOPICS, config=SETTINGS) as broker:
+        copying = Copying(copier, broker.bootstrap_servers, "classic", 2)
+        with copying.under_way():
+            copying.wait_for("ready", 2)
+            copying.give()
+            frozen = copying.wait_for(place)
+            frozen.freeze()
+            copying.free()
+            copying.give()
+            copying.wait_until_read()
+            frozen.thaw()
             copying.give()
             assert copying.committed_output() == copying.given
 
@@ -225,6 +286,7 @@ def test_a_worker_goes_on_when_a_broker_is_killed(copier: list[str], victim: str
             copying.give()
             copying.wait_for("committed", TRANSACTIONS_AT_A_TIME)
             cluster.broker(killed).start()
+            copying.free()
             copying.give()
             assert copying.committed_output() == copying.given
 

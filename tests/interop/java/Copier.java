@@ -1,9 +1,12 @@
 // One worker that copies a topic to another, each record once: reads, writes and commits its offsets in transactions.
 //
 // Copier BOOTSTRAP SOURCE TARGET GROUP TRANSACTIONAL_ID PROTOCOL RECORDS_MAX
-// Says where it is, a word a line, so that a test can end it there: ready, sending, sent, offsets, committed, aborted.
-// Ends by itself only when it has been fenced.
+// Says where it is, a word a line (ready, sending, sent, offsets, committed, aborted, fenced), and waits there for a line
+// on its standard input, so that a test can end it in that place. The line "free" lets it run without asking.
 
+import java.io.BufferedReader;
+import java.io.IOException;
+import java.io.InputStreamReader;
 import java.time.Duration;
 import java.util.HashMap;
 import java.util.List;
@@ -22,7 +25,20 @@ import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
 
 public class Copier {
-    public static void main(String[] arguments) {
+    static final BufferedReader ORDERS = new BufferedReader(new InputStreamReader(System.in));
+    static boolean free = false;
+
+    public static void main(String[] arguments) throws IOException {
+        while (true) {
+            try {
+                run(arguments);
+            } catch (ProducerFencedException | InvalidProducerEpochException error) {
+                say("fenced");
+            }
+        }
+    }
+
+    static void run(String[] arguments) throws IOException {
         String bootstrap = arguments[0];
         Map<String, Object> reading = new HashMap<>(Map.of(
             "bootstrap.servers", bootstrap,
@@ -39,7 +55,7 @@ public class Copier {
         Map<String, Object> writing = Map.of(
             "bootstrap.servers", bootstrap,
             "transactional.id", arguments[4],
-            "transaction.timeout.ms", 20_000);
+            "transaction.timeout.ms", 8_000);
         try (KafkaConsumer<String, String> consumer =
                  new KafkaConsumer<>(reading, new StringDeserializer(), new StringDeserializer());
              KafkaProducer<String, String> producer =
@@ -50,12 +66,11 @@ public class Copier {
             while (true) {
                 copy(consumer, producer, arguments[2]);
             }
-        } catch (ProducerFencedException | InvalidProducerEpochException error) {
-            say("fenced");
         }
     }
 
-    static void copy(KafkaConsumer<String, String> consumer, KafkaProducer<String, String> producer, String target) {
+    static void copy(KafkaConsumer<String, String> consumer, KafkaProducer<String, String> producer, String target)
+            throws IOException {
         ConsumerRecords<String, String> records = consumer.poll(Duration.ofMillis(100));
         if (records.isEmpty()) {
             return;
@@ -92,8 +107,15 @@ public class Copier {
         }
     }
 
-    static void say(String word) {
+    static void say(String word) throws IOException {
         System.out.println(word);
         System.out.flush();
+        if (!free) {
+            String order = ORDERS.readLine();
+            if (order == null) {
+                System.exit(0);
+            }
+            free = order.equals("free");
+        }
     }
 }
