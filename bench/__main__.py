@@ -23,6 +23,7 @@ from bench import (
     limits,
     load,
     produce,
+    search,
     spark,
     transactions,
 )
@@ -82,6 +83,7 @@ def _measure(session: Session) -> None:
     growth.run(session)
     cluster.run(session)
     spark.run(session)
+    search.run(session)
     if machine is not None:
         limits.distances(session, machine)
 

@@ -52,9 +52,8 @@ def search(
     for what else a line said; with = != < <= > >= IN, LIKE, BETWEEN, IS NULL, AND, OR, NOT.
     With -o json one object per line.
     """
-    begun = time.perf_counter()
     since_us, until_us = _moment(since, "--since"), _moment(until, "--until")
-    result = _find(store, text, since_us, until_us, where, limit)
+    result, taken_ms = _find(store, text, since_us, until_us, where, limit)
     rows = result.events.to_pylist()
     if session.json:
         for row in rows:
@@ -62,7 +61,7 @@ def search(
     else:
         print_table(_COLUMNS, [_as_row(row) for row in rows])
         note(
-            f"{counted(len(rows), 'line')} of {result.rows:,} in {(time.perf_counter() - begun) * 1000:.0f} ms; "
+            f"{counted(len(rows), 'line')} of {result.rows:,} in {taken_ms:.0f} ms; "
             f"looked into {result.files_searched} of {counted(result.files, 'file')}"
             + ("; there may be more: --limit" if len(rows) == limit else "")
         )
@@ -77,7 +76,7 @@ def search(
 
 def _find(
     store: str, text: str, since: int | None, until: int | None, where: str, limit: int
-) -> SearchResult:
+) -> tuple[SearchResult, float]:
     try:
         from culver.pipelines.log_store.errors import LogStoreError, QueryError, StoreNotFound
         from culver.pipelines.log_store.store import LogStore
@@ -85,8 +84,10 @@ def _find(
         raise Failure(
             f"culver search needs {missing.name}, which is not installed", "pip install 'culver[spark]'"
         ) from None
+    begun = time.perf_counter()
     try:
-        return LogStore(store, create=False).find(text, since, until, where, limit)
+        result = LogStore(store, create=False).find(text, since, until, where, limit)
+        return result, (time.perf_counter() - begun) * 1000
     except QueryError as error:
         raise Failure(error.message, error.remedy, code=ExitCode.USAGE) from None
     except StoreNotFound as error:

@@ -205,12 +205,13 @@ class _Reader:
             if search.where is not None:
                 # First only what the condition looks at: where nothing matches, the long columns stay unread.
                 needed = {"fields" if name.startswith(FIELDS) else name for name in columns_of(search.where)}
-                looked_at = file.read_row_group(group, columns=sorted(needed | {"ts"}))
+                looked_at = file.read_row_group(group, columns=sorted(needed | {"ts"}), use_threads=False)
                 kept = _kept(looked_at, rows, search)
                 if not len(kept):
                     return EVENT_SCHEMA.empty_table()
-                return file.read_row_group(group).take(kept)
-            events = file.read_row_group(group)
+                return file.read_row_group(group, use_threads=False).take(kept)
+            # One group is too small to share out; the files are.
+            events = file.read_row_group(group, use_threads=False)
             return events.take(_kept(events, rows, search))
         except (OSError, pa.ArrowException) as error:
             raise DamagedFile.parquet(
