@@ -22,32 +22,41 @@ SCHEDULE = (
     "freeze coordinator",
     "shrink",
 )
-BOUNCES = ("kill transaction coordinator", "restart", "kill leader", "kill coordinator")
+BOUNCES = ("kill transaction coordinator", "restart", "kill coordinator")
 
 
 @pytest.mark.timeout(600)
 def test_nothing_acknowledged_is_lost(capsys: pytest.CaptureFixture[str]) -> None:
-    plan = Plan(
-        seed=4,
-        session_timeout_ms=3_000,
-        records_per_second=80,
-        schedule=SCHEDULE,
-        transactions=TransactionPlan(tellers=1, hijackers=2, copiers=1, mishap_gap_s=(1.0, 5.0)),
-    )
-    report = Run(plan).run()
+    report = Run(Plan(seed=4, session_timeout_ms=3_000, schedule=SCHEDULE)).run()
     assert report.passed, f"{report.text()}\n{capsys.readouterr().out}"
     assert [fault.kind for fault in report.faults] == list(SCHEDULE)
     assert report.verdict.acknowledged > 1000
     assert report.verdict.commits > 0
-    assert report.verdict.transactions_committed > 50
+
+
+@pytest.mark.timeout(300)
+def test_transactions_are_whole_or_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    """Tellers, two of whom share an id, and a copier, beside clients that know nothing of transactions."""
+    plan = Plan(
+        seed=6,
+        store=LOCAL,
+        records_per_second=30,
+        topics=(TopicPlan("orders", 2, 3, {"min.insync.replicas": 2}),),
+        schedule=("kill transaction coordinator", "freeze leader", "kill all"),
+        transactions=TransactionPlan(tellers=1, hijackers=2, copiers=1, mishap_gap_s=(0.5, 2.0)),
+    )
+    report = Run(plan).run()
+    assert report.passed, f"{report.text()}\n{capsys.readouterr().out}"
+    assert [fault.kind for fault in report.faults] == list(plan.schedule)
+    assert report.verdict.transactions_committed > 10
     assert report.clients is not None
-    assert report.clients.killed > 3
+    assert report.clients.killed + report.clients.frozen > 2
 
 
 @pytest.mark.timeout(300)
 def test_one_committed_copy_of_each(capsys: pytest.CaptureFixture[str]) -> None:
     """The short version of `make chaos ARGS='--copies 100000 --transaction 750'`."""
-    plan = replace(copying(5, 3_000, 50, store=LOCAL, rate=400), schedule=BOUNCES)
+    plan = replace(copying(5, 3_000, 50, store=LOCAL, rate=500), schedule=BOUNCES)
     report = Run(plan).run()
     assert report.passed, f"{report.text()}\n{capsys.readouterr().out}"
     assert "3000 records, exactly one copy of 3000; missing 0, copied twice 0" in report.text()
