@@ -16,6 +16,8 @@ from culver.pipelines.log_store.errors import DamagedFile
 from culver.pipelines.log_store.manifest import Manifest, new_commit_id
 
 TARGET_ROWS = files.ROWS_PER_FILE_MAX
+# A merge holds its lines in memory, which take several times the space they have when compressed.
+TARGET_BYTES = 64 << 20
 
 
 @dataclass(slots=True)
@@ -31,7 +33,11 @@ class CompactionResult:
 def compact(
     root: str, manifest: Manifest, *, files_min: int = 2, target_rows: int = TARGET_ROWS
 ) -> CompactionResult:
-    """Merge files of the same hour while at least `files_min` of them fit into one of `target_rows`."""
+    """Merge files of the same hour when at least `files_min` of them fit into one of `target_rows`.
+
+    With `files_min` 2 everything that fits is merged. With more, as after every batch, a file larger than all smaller
+    ones together waits until they have caught up: each line is then written again only as often as the size doubles.
+    """
     result = CompactionResult(problems=[])
     for group in _groups(manifest.state(), files_min, target_rows):
         try:
@@ -48,21 +54,24 @@ def compact(
 
 
 def _groups(state: State, files_min: int, target_rows: int) -> list[list[FileEntry]]:
-    """Files to merge with each other: neighbours in time within an hour, none already large enough."""
+    """Files to merge with each other: of one hour, the small ones first, none already large enough."""
     hours: dict[str, list[FileEntry]] = {}
     for entry in state.files.values():
-        if entry.rows <= target_rows // 2:
+        if entry.rows <= target_rows // 2 and entry.bytes <= TARGET_BYTES // 2:
             hours.setdefault(posixpath.dirname(entry.path), []).append(entry)
     groups = []
     for directory in sorted(hours):
         group: list[FileEntry] = []
-        rows = 0
-        for entry in sorted(hours[directory], key=lambda entry: (entry.ts_min, entry.path)):
-            if rows + entry.rows > target_rows:
+        rows = size = 0
+        for entry in sorted(hours[directory], key=lambda entry: (entry.rows, entry.path)):
+            if files_min > 2 and len(group) >= files_min - 1 and entry.rows > rows:
+                break
+            if rows + entry.rows > target_rows or size + entry.bytes > TARGET_BYTES:
                 groups.append(group)
-                group, rows = [], 0
+                group, rows, size = [], 0, 0
             group.append(entry)
             rows += entry.rows
+            size += entry.bytes
         groups.append(group)
     return [group for group in groups if len(group) >= max(2, files_min)]
 
