@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -110,11 +111,15 @@ def test_who_asks_again_for_no_reason_hears_soon() -> None:
 def test_a_broker_that_has_gone_is_named_for_a_moment_longer() -> None:
     world = World()
     one, two = BrokerInfo(1, "a", 1), BrokerInfo(2, "b", 2)
-    both = ClusterImage("c", brokers={1: one, 2: two})
+    both = ClusterImage("c", brokers={1: one, 2: two}, registrations={1: one, 2: two})
     world.node.image = both.without_broker(2)
     assert world.suspects.listed() == [one]
     world.suspects.image_changed(ImageChange(both, world.node.image, brokers=True))
     assert world.suspects.listed() == [one, two]
+    world.node.image = replace(world.node.image, registrations={1: one})
+    assert world.suspects.listed() == [one], "one that was taken out for good"
+    world.node.image = both.without_broker(2)
+    world.suspects.image_changed(ImageChange(both, world.node.image, brokers=True))
     world.now_ms += LISTED_MS
     assert world.suspects.listed() == [one]
 
