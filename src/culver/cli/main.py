@@ -28,6 +28,7 @@ COMMANDS = {
     "txn": ("culver.cli.txn", "List, describe and abort transactions; find hanging ones."),
     "cluster": ("culver.cli.cluster", "Look at a cluster; move partitions; add and remove brokers."),
     "log": ("culver.cli.log", "Look at the log files of a broker, without the broker."),
+    "pipeline": ("culver.cli.pipeline", "Run logs, transform, archive and replay on Spark."),
     "search": ("culver.cli.search", "Find log lines in the store of the logs pipeline."),
     "config": ("culver.cli.config", "Explain the settings of brokers and topics."),
 }

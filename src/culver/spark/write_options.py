@@ -9,7 +9,9 @@ from culver.spark.option_values import InvalidOption
 from culver.spark.options import BOOTSTRAP
 
 _PREFIX = "kafka."
-_OWN = frozenset({"topic", "includeheaders", "path", "checkpointlocation", "transactiontimeoutms"})
+_OWN = frozenset({"topic", "includeheaders", "transactiontimeoutms"})
+# Spark's own, which it hands on to the sink.
+_SPARKS = frozenset({"path", "checkpointlocation", "queryname"})
 # Settings of the producer that the sink makes itself, or that mean nothing to the client library that it uses.
 _REFUSED = {
     "kafka.transactional.id": "a streaming sink makes one for each task",
@@ -45,7 +47,7 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
             raise InvalidOption(name, _REFUSED[name])
         if name.startswith(_PREFIX):
             producer[name.removeprefix(_PREFIX)] = value
-        elif name not in _OWN:
+        elif name not in _OWN | _SPARKS:
             raise InvalidOption(name, "is not known to the sink culver")
     timeout = given.get("transactiontimeoutms", str(_DEFAULT_TRANSACTION_TIMEOUT_MS))
     if not timeout.isdigit() or int(timeout) == 0:
