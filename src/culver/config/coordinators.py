@@ -57,7 +57,7 @@ class CoordinatorSettings(Settings):
     )
     offsets_topic_segment_bytes: int = integer(
         default=100 * MIB,
-        minimum=1,
+        minimum=MIB,
         doc="Segment size of the internal topic `__consumer_offsets`. Small, so that it starts quickly.",
     )
 
@@ -126,6 +126,6 @@ class CoordinatorSettings(Settings):
     )
     transaction_state_log_segment_bytes: int = integer(
         default=100 * MIB,
-        minimum=1,
+        minimum=MIB,
         doc="Segment size of the internal topic `__transaction_state`. Small, so that it starts quickly.",
     )
