@@ -72,6 +72,15 @@ class Plan:
         )
 
 
+# The logs of coordinators are compacted all the time, and little is kept.
+_EAGER_COMPACTION = {
+    "log.cleaner.backoff.ms": "1000",
+    "log.cleaner.min.cleanable.ratio": "0.1",
+    "log.cleaner.delete.retention.ms": "1000",
+    "log.roll.ms": "1000",
+}
+
+
 def draw_plan(seed: int) -> Plan:
     """The plan of a seed."""
     generator = random.Random(f"{seed}/plan")
@@ -134,7 +143,11 @@ def _with_transactions(seed: int, plan: Plan) -> Plan:
         plan,
         # In the older generation a late marker cannot be told from the next transaction's: as in Kafka, more than is
         # promised.
-        cluster=replace(plan.cluster, late_peer_share=late_peer_share if generations == (2,) else 0.0),
+        cluster=replace(
+            plan.cluster,
+            settings={**plan.cluster.settings, **(_EAGER_COMPACTION if generator.random() < 0.4 else {})},
+            late_peer_share=late_peer_share if generations == (2,) else 0.0,
+        ),
         topics=topics,
         faults=replace(plan.faults, kinds=kinds),
         producers=1,
