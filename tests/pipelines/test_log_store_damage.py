@@ -102,6 +102,20 @@ def test_of_a_damaged_parquet_file_the_sound_row_groups_are_saved(store: LogStor
     assert store.write_batch(batch(3), query_id="q", batch_id=3).is_new
 
 
+def test_a_flipped_bit_in_a_parquet_file_never_changes_a_line_unnoticed(store: LogStore) -> None:
+    parquet, _ = files_of(store, 1)
+    sound = store.find("hour1", limit=10_000).events
+    data = parquet.read_bytes()
+    noticed = 0
+    for position in range(100, len(data) // 2, len(data) // 150):
+        damage(parquet, position, bytes([data[position] ^ 4]))
+        found = store.find("hour1", limit=10_000)
+        noticed += bool(found.problems)
+        assert found.problems or found.events == sound, position
+        damage(parquet, position, data[position : position + 1])
+    assert noticed > 50
+
+
 def test_a_parquet_file_put_back_is_used_again(store: LogStore) -> None:
     parquet, _ = files_of(store, 1)
     aside = parquet.rename(parquet.with_name("elsewhere"))
