@@ -34,6 +34,7 @@ NOT_A_BROKER = (
 NO_MARKERS = (
     "from a client only where no coordinator can do it: open for longer than transaction.max.timeout.ms"
 )
+WAITS = "the request waits until what is open has ended, for five seconds at most; Kafka has the client ask again"
 NO_LOG_START = "in an error the log start offset means nothing; which errors carry it differs"
 
 # API keys that Kafka serves and Culver does not.
@@ -345,6 +346,16 @@ DIFFERENCES: list[Difference] = [
         "what is wrong is wrong with the batch as a whole; Culver names its first record, Kafka every one",
     ),
     # --- transactions ---
+    *(
+        difference(
+            "transactions that are taken over", "another producer comes, v*", field, kafka, culver, WAITS
+        )
+        for field, kafka, culver in (
+            ("error_code", "CONCURRENT_TRANSACTIONS", "NONE"),
+            ("producer_id", "-1", "<producer *>"),
+            ("producer_epoch", "-1", "*"),
+        )
+    ),
     difference(
         "transactions with bad partitions",
         "produce to __consumer_offsets, v11",

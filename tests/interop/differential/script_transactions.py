@@ -146,6 +146,19 @@ def transactions_and_fencing(play: Play) -> None:
 
 
 @script
+def transactions_that_are_taken_over(play: Play) -> None:
+    """InitProducerId ends what is open first; until then Kafka asks for patience."""
+    topic = "txn.taken"
+    play.topic(topic, 1)
+    for version in range(6):
+        producer = TransactionalProducer(play, f"txn.taken.v{version}").begun()
+        producer.produce(f"produce, v{version}", topic, version=PRODUCE_V2)
+        play.step(f"another producer comes, v{version}", producer.init_request(), version)
+        producer.settled()
+    read(play, "all was aborted", topic)
+
+
+@script
 def producers_that_come_back(play: Play) -> None:
     """InitProducerId with the id and epoch that a producer had: after an error it can go on from, it gets the next."""
     topic = "txn.back"
