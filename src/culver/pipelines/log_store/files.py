@@ -11,7 +11,9 @@ import posixpath
 import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from itertools import pairwise
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -73,15 +75,11 @@ def conform(events: pa.Table) -> pa.Table:
 
 def _hours(timestamps: pa.ChunkedArray, rows_max: int) -> Iterator[tuple[int, int, int]]:
     """Where each hour begins and ends in sorted timestamps: hours since 1970, first row, end row."""
-    hours = pc.floor(pc.divide(timestamps.cast(pa.int64()).cast(pa.float64()), float(_HOUR_US))).cast(
-        pa.int64()
-    )
-    first = 0
-    for run in pc.value_counts(hours):  # in order of appearance
-        hour, count = run["values"].as_py(), run["counts"].as_py()
-        for start in range(first, first + count, rows_max):
-            yield hour, start, min(start + rows_max, first + count)
-        first += count
+    hours = np.floor_divide(timestamps.cast(pa.int64()).to_numpy(), _HOUR_US)
+    starts = np.flatnonzero(np.diff(hours, prepend=hours[0] - 1))
+    for first, end in pairwise([*starts.tolist(), len(hours)]):
+        for start in range(first, end, rows_max):
+            yield int(hours[first]), start, min(start + rows_max, end)
 
 
 def _write_file(root: str, hour: int, events: pa.Table) -> FileEntry:

@@ -156,6 +156,7 @@ def _hits(
     batches = text_index.matches(
         local_path(root, entry.index),
         search.text,
+        size=entry.index_bytes,
         rows=entry.rows,
         first_row=groups.start * size,
         end_row=min(groups.stop * size, entry.rows),

@@ -71,12 +71,16 @@ def build(path: str, lines: pa.ChunkedArray) -> None:
 
 
 def matches(
-    path: str, query: str, *, rows: int, first_row: int = 0, end_row: int | None = None
+    path: str, query: str, *, size: int, rows: int, first_row: int = 0, end_row: int | None = None
 ) -> Iterator[list[int]]:
     """The numbers of the rows that match an FTS5 query, the last ones first, some at a time.
 
-    FileNotFoundError when there is no such file; DamagedFile when it is none that `build` has written for `rows` rows.
+    FileNotFoundError when there is no such file; DamagedFile when it is not of `size` bytes, or none that `build` has
+    written for `rows` rows.
     """
+    found_bytes = os.path.getsize(path)
+    if found_bytes != size:
+        raise DamagedFile.index(path, f"has {found_bytes} bytes where the manifest says {size}")
     end_row = rows if end_row is None else end_row
     uri = f"file:{urllib.parse.quote(os.path.abspath(path))}?mode=ro&immutable=1"
     try:
