@@ -21,9 +21,9 @@ WAIT_MAX_MS = 3_000.0
 # A client may be faster than the news that its leader has hung up here as well.
 NEWS_MS = 10.0
 # librdkafka (2.16) drops a broker that is no longer listed while it moves that broker's partitions to their new
-# leaders, and then waits another second: it shall see the two changes one after the other. And one that it has dropped
-# while it was somebody's coordinator, and that comes back, it may wait for without end (its issue 5511): a broker that is
-# only started again stays in the list meanwhile.
+# leaders, and then waits another second: it shall see the two changes one after the other. And for one that it has
+# dropped while it was somebody's coordinator, and that comes back, it may wait without end (its issue 5511): a broker
+# that is only started again stays in the list meanwhile.
 LISTED_MS = 30_000.0
 
 
