@@ -69,3 +69,10 @@ def no_leaks() -> Iterator[None]:
     after = leaks.Resources.now()
     new = after.processes.keys() - before.processes.keys()
     assert not new, f"left behind: {[after.processes[pid] for pid in new]}"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The first query of a session may take a minute when other work keeps the machine busy."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.timeout(300))
