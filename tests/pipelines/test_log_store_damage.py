@@ -102,6 +102,17 @@ def test_of_a_damaged_parquet_file_the_sound_row_groups_are_saved(store: LogStor
     assert store.write_batch(batch(3), query_id="q", batch_id=3).is_new
 
 
+def test_rows_that_cannot_be_read_take_no_place_among_the_newest(store: LogStore) -> None:
+    parquet, index = files_of(store, 2)
+    for path in (index, parquet):
+        data = path.read_bytes()
+        for position in range(len(data) // 3, len(data), len(data) // 40):
+            damage(path, position)
+            found = store.find("everywhere", limit=100)
+            assert found.events.num_rows == 100
+            path.write_bytes(data)
+
+
 def test_a_flipped_bit_in_a_parquet_file_never_changes_a_line_unnoticed(store: LogStore) -> None:
     parquet, _ = files_of(store, 1)
     sound = store.find("hour1", limit=10_000).events

@@ -5,24 +5,27 @@ from __future__ import annotations
 import heapq
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from itertools import groupby
+from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from culver.pipelines.log_store import text_index
 from culver.pipelines.log_store.entries import FileEntry, State
 from culver.pipelines.log_store.errors import DamagedFile
 from culver.pipelines.log_store.files import local_path
 from culver.pipelines.log_store.filtering import mask_of
+from culver.pipelines.log_store.row_reader import RowReader
 from culver.pipelines.log_store.where import FIELDS, Condition, columns_of, may_match
 from culver.pipelines.parsing.events import EVENT_SCHEMA
 
 _THREADS_MAX = 8
+_ALL_GROUPS = -1
+_Found = TypeVar("_Found")
 START_OF_TIME_US, END_OF_TIME_US = -(2**63), 2**63 - 1
 
 
@@ -43,9 +46,7 @@ class SearchResult:
 
     events: pa.Table
     problems: list[DamagedFile] = field(default_factory=list)
-    missing: list[tuple[FileEntry, DamagedFile]] = field(
-        default_factory=list
-    )  # not there when it was their turn
+    missing: list[tuple[FileEntry, DamagedFile]] = field(default_factory=list)  # gone when it was their turn
     files: int = 0
     files_passed_over: int = 0
     files_searched: int = 0
@@ -54,39 +55,133 @@ class SearchResult:
 
 def run(root: str, state: State, search: Search) -> SearchResult:
     """Search one state of the store."""
-    candidates = [entry for entry in state.files.values() if _may_hold(entry, search)]
-    candidates.sort(key=lambda entry: entry.ts_max, reverse=True)
-    newest = _Newest(search.limit)
-    result = SearchResult(EVENT_SCHEMA.empty_table(), files=len(state.files), rows=state.rows)
-    result.files_passed_over = len(state.files) - len(candidates)
-    found: list[pa.Table] = []
-    threads = max(1, min(_THREADS_MAX, os.cpu_count() or 1, len(candidates)))
-    with ThreadPoolExecutor(threads, thread_name_prefix="culver-search") as pool:
+    damaged: dict[_Group, DamagedFile] = {}
+    while True:
+        attempt = _Attempt(root, state, search, damaged)
+        result = attempt.run()
+        # Rows that could not be read have kept others out of the newest: look again, without them.
+        if not attempt.newly_damaged:
+            result.problems = list({problem.path: problem for problem in damaged.values()}.values())
+            return result
+        damaged |= attempt.newly_damaged
+
+
+class _Hit(NamedTuple):
+    """A row that matches, in the order of results: by time, then by place."""
+
+    ts: int
+    path: str
+    group: int
+    row: int
+
+
+class _Group(NamedTuple):
+    """A row group, or all of a file when its index or its footer cannot be read."""
+
+    path: str
+    group: int
+
+
+class _Attempt:
+    """One pass: which rows match is found out from indexes and short columns; then the newest are read in full."""
+
+    def __init__(
+        self, root: str, state: State, search: Search, damaged: Mapping[_Group, DamagedFile]
+    ) -> None:
+        self._root = root
+        self._files = state.files
+        self._search = search
+        self._damaged = damaged
+        self._newest = _Newest(search.limit)
+        self._result = SearchResult(EVENT_SCHEMA.empty_table(), files=len(state.files), rows=state.rows)
+        self.newly_damaged: dict[_Group, DamagedFile] = {}
+
+    def run(self) -> SearchResult:
+        candidates = [entry for entry in self._files.values() if _may_hold(entry, self._search)]
+        self._result.files_passed_over = len(self._files) - len(candidates)
+        candidates = [entry for entry in candidates if _Group(entry.path, _ALL_GROUPS) not in self._damaged]
+        candidates.sort(key=lambda entry: entry.ts_max, reverse=True)
+        threads = max(1, min(_THREADS_MAX, os.cpu_count() or 1, len(candidates)))
+        with ThreadPoolExecutor(threads, thread_name_prefix="culver-search") as pool:
+            hits = self._find(pool, threads, candidates)
+            tables = self._fetch(pool, heapq.nlargest(self._search.limit, hits))
+        if tables:
+            events = pa.concat_tables(tables)
+            self._result.events = events.take(pc.sort_indices(events, sort_keys=[("ts", "descending")]))
+        return self._result
+
+    def _find(self, pool: ThreadPoolExecutor, threads: int, candidates: list[FileEntry]) -> list[_Hit]:
+        """The rows that match in files that may hold some of the newest, the newest files first."""
+        hits: list[_Hit] = []
         remaining = iter(candidates)
-        running: dict[Future[list[pa.Table]], FileEntry] = {}
+        running: dict[Future[list[_Hit]], FileEntry] = {}
         exhausted = False
         while running or not exhausted:
             while not exhausted and len(running) < threads:
                 entry = next(remaining, None)
                 # They are in order: when this one is too old, so are all after it.
-                if entry is None or newest.is_too_old(entry.ts_max):
+                if entry is None or self._newest.is_too_old(entry.ts_max):
                     exhausted = True
                     break
-                result.files_searched += 1
-                running[pool.submit(_search_file, root, entry, search, newest)] = entry
+                self._result.files_searched += 1
+                running[pool.submit(self._hits_of, entry)] = entry
             for future in wait(running, return_when=FIRST_COMPLETED).done:
                 entry = running.pop(future)
+                hits += self._outcome(future, entry)
+        return hits
+
+    def _fetch(self, pool: ThreadPoolExecutor, hits: list[_Hit]) -> list[pa.Table]:
+        """These rows in full."""
+        by_file: dict[str, list[_Hit]] = {}
+        for hit in hits:
+            by_file.setdefault(hit.path, []).append(hit)
+        futures = [
+            (pool.submit(self._rows_of, self._files[path], sorted(wanted)), self._files[path])
+            for path, wanted in by_file.items()
+        ]
+        return [table for future, entry in futures for table in self._outcome(future, entry)]
+
+    def _outcome(self, future: Future[list[_Found]], entry: FileEntry) -> list[_Found]:
+        try:
+            return future.result()
+        except DamagedFile as problem:
+            self.newly_damaged[_Group(entry.path, _ALL_GROUPS)] = problem
+        except FileNotFoundError:
+            self._result.missing.append((entry, _missing(self._root, entry)))
+        return []
+
+    def _hits_of(self, entry: FileEntry) -> list[_Hit]:
+        """The rows of one file that match, the last ones first, as far as they may be among the newest."""
+        search, newest = self._search, self._newest
+        found: list[_Hit] = []
+        with RowReader(self._root, entry) as reader:
+            groups = reader.groups_between(search.since, search.until)
+            for group, rows in _matching_rows(self._root, entry, search, groups):
+                if newest.is_too_old(reader.ts_max(group)) or len(found) >= search.limit:
+                    break
+                if _Group(entry.path, group) in self._damaged:
+                    continue
                 try:
-                    found += future.result()
+                    hits = _kept(entry.path, group, rows, reader.read(group, _short_columns(search)), search)
                 except DamagedFile as problem:
-                    result.problems.append(problem)
-                except FileNotFoundError:
-                    result.missing.append((entry, _missing(root, entry)))
-    if found:
-        events = pa.concat_tables(found)
-        order = pc.sort_indices(events, sort_keys=[("ts", "descending")])
-        result.events = events.take(order[: search.limit])
-    return result
+                    self.newly_damaged[_Group(entry.path, group)] = problem
+                    continue
+                found += hits
+                newest.add([hit.ts for hit in hits])
+        return found
+
+    def _rows_of(self, entry: FileEntry, hits: list[_Hit]) -> list[pa.Table]:
+        """Rows of one file, by row group."""
+        tables = []
+        with RowReader(self._root, entry) as reader:
+            for group in sorted({hit.group for hit in hits}):
+                try:
+                    events = reader.read(group)
+                except DamagedFile as problem:
+                    self.newly_damaged[_Group(entry.path, group)] = problem
+                    continue
+                tables.append(events.take([hit.row for hit in hits if hit.group == group]))
+        return tables
 
 
 def _missing(root: str, entry: FileEntry) -> DamagedFile:
@@ -122,31 +217,10 @@ class _Newest:
             return len(self._times) >= self._limit and self._times[0] >= time
 
 
-def _search_file(root: str, entry: FileEntry, search: Search, newest: _Newest) -> list[pa.Table]:
-    """The rows of one file that are wanted, as far as they may be among the newest."""
-    found: list[pa.Table] = []
-    count = 0
-    with _Reader(root, entry) as reader:
-        groups = reader.groups_between(search.since, search.until)
-        for group, rows in _hits(root, entry, search, groups):
-            if newest.is_too_old(reader.ts_max(group)):
-                break
-            events = reader.read(group, rows, search)
-            if not events.num_rows:
-                continue
-            events = events.slice(max(0, events.num_rows - search.limit))
-            found.append(events)
-            newest.add(events["ts"].cast(pa.int64()).to_pylist())
-            count += events.num_rows
-            if count >= search.limit:
-                break
-    return found
-
-
-def _hits(
+def _matching_rows(
     root: str, entry: FileEntry, search: Search, groups: range
 ) -> Iterator[tuple[int, list[int] | None]]:
-    """Row groups with hits, the newest first, with the rows of each in ascending order; None for all its rows."""
+    """Row groups whose text matches, the newest first, with their rows in ascending order; None for all rows."""
     if not search.text:
         yield from ((group, None) for group in reversed(groups))
         return
@@ -166,86 +240,22 @@ def _hits(
         yield group, [row - group * size for row in reversed(list(hits))]
 
 
-class _Reader:
-    """Reads rows of one Parquet file; opens it when the first is wanted. Errors name the file and the remedy."""
-
-    def __init__(self, root: str, entry: FileEntry) -> None:
-        self._path = local_path(root, entry.path)
-        self._entry = entry
-        self._file: pq.ParquetFile | None = None
-
-    def __enter__(self) -> _Reader:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._file is not None:
-            self._file.close()
-
-    def groups_between(self, since: int, until: int) -> range:
-        """The row groups that may hold rows of this time; they are in order of time."""
-        count = -(-self._entry.rows // self._entry.row_group_rows)
-        if since <= self._entry.ts_min and self._entry.ts_max < until:
-            return range(count)
-        first = next((group for group in range(count) if self.ts_max(group) >= since), count)
-        end = next((group for group in range(first, count) if self._ts(group, "min") >= until), count)
-        return range(first, end)
-
-    def ts_max(self, group: int) -> int:
-        return self._ts(group, "max")
-
-    def _ts(self, group: int, bound: str) -> int:
-        statistics = self._open().metadata.row_group(group).column(0).statistics
-        if statistics is None or not statistics.has_min_max:
-            return self._entry.ts_min if bound == "min" else self._entry.ts_max
-        return int(statistics.min_raw if bound == "min" else statistics.max_raw)
-
-    def read(self, group: int, rows: list[int] | None, search: Search) -> pa.Table:
-        """The rows of one group, those that the condition and the times let through."""
-        file = self._open()
-        try:
-            if search.where is not None:
-                # First only what the condition looks at: where nothing matches, the long columns stay unread.
-                needed = {"fields" if name.startswith(FIELDS) else name for name in columns_of(search.where)}
-                looked_at = file.read_row_group(group, columns=sorted(needed | {"ts"}), use_threads=False)
-                kept = _kept(looked_at, rows, search)
-                if not len(kept):
-                    return EVENT_SCHEMA.empty_table()
-                return file.read_row_group(group, use_threads=False).take(kept)
-            # One group is too small to share out; the files are.
-            events = file.read_row_group(group, use_threads=False)
-            return events.take(_kept(events, rows, search))
-        except (OSError, pa.ArrowException) as error:
-            raise DamagedFile.parquet(
-                self._path, f"is damaged in row group {group} ({_first_line(error)})"
-            ) from error
-
-    def _open(self) -> pq.ParquetFile:
-        if self._file is None:
-            try:
-                size = os.path.getsize(self._path)
-                if size != self._entry.bytes:
-                    raise DamagedFile.parquet(
-                        self._path, f"has {size} bytes where the manifest says {self._entry.bytes}"
-                    )
-                self._file = pq.ParquetFile(self._path, page_checksum_verification=True)
-            except FileNotFoundError:
-                raise
-            except (OSError, pa.ArrowException) as error:
-                raise DamagedFile.parquet(self._path, f"cannot be read ({_first_line(error)})") from error
-        return self._file
+def _short_columns(search: Search) -> list[str]:
+    """What has to be read to know whether a row is wanted: its time, and what the condition looks at."""
+    looked_at = columns_of(search.where) if search.where is not None else set()
+    return sorted({"fields" if name.startswith(FIELDS) else name for name in looked_at} | {"ts"})
 
 
-def _kept(events: pa.Table, rows: list[int] | None, search: Search) -> pa.Array:
-    """The numbers of the rows, of these or of all, that the times and the condition let through."""
+def _kept(path: str, group: int, rows: list[int] | None, events: pa.Table, search: Search) -> list[_Hit]:
+    """Of these rows of a group, or of all, the last ones that the times and the condition let through."""
     numbers = pa.array(rows if rows is not None else range(events.num_rows), pa.int64())
     if rows is not None:
         events = events.take(numbers)
-    times = events["ts"].cast(pa.int64())
+    times = events["ts"].cast(pa.int64()).combine_chunks()
     mask = pc.and_(pc.greater_equal(times, search.since), pc.less(times, search.until))
     if search.where is not None:
         mask = pc.and_kleene(mask, mask_of(search.where, events))
-    return numbers.filter(mask.combine_chunks() if isinstance(mask, pa.ChunkedArray) else mask)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
+    if isinstance(mask, pa.ChunkedArray):
+        mask = mask.combine_chunks()
+    kept = zip(times.filter(mask).to_pylist(), numbers.filter(mask).to_pylist(), strict=True)
+    return [_Hit(time, path, group, row) for time, row in kept][-search.limit :]
