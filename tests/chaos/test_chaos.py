@@ -43,7 +43,9 @@ def test_transactions_are_whole_or_not_there(capsys: pytest.CaptureFixture[str])
         records_per_second=30,
         topics=(TopicPlan("orders", 2, 3, {"min.insync.replicas": 2}),),
         schedule=("kill transaction coordinator", "freeze leader", "kill all"),
-        transactions=TransactionPlan(tellers=1, hijackers=2, copiers=1, mishap_gap_s=(0.5, 2.0)),
+        transactions=TransactionPlan(
+            tellers=1, hijackers=2, copiers=1, timeout_ms=4_000, mishap_gap_s=(0.5, 2.0)
+        ),
     )
     report = Run(plan).run()
     assert report.passed, f"{report.text()}\n{capsys.readouterr().out}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from culver.core.names import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from culver.testing.broker import SettingValue
 from culver.testing.history import Partition
 
@@ -15,6 +16,7 @@ SOURCE = "source"
 COPIES = "copies"
 COPY_GROUP = "copiers"
 OFFSETS_PARTITIONS = 3
+TRANSACTION_STATE_PARTITIONS = 3
 COPY_RATE = 3_000
 # What a copying run is put through: brokers that crash and brokers that are restarted, whatever they are in charge of.
 BOUNCES = (
@@ -62,6 +64,8 @@ class TransactionPlan:
     # Between two mishaps of clients; most are killed, some are frozen.
     mishap_gap_s: tuple[float, float] = (0.5, 3.0)
     frozen_share: float = 0.15
+    # Tellers that are killed in the end and never come back: only time ends what they had begun.
+    deserters: int = 1
     # In the end every transaction must have ended within its time-out and this.
     end_slack_s: float = 5.0
     # The records that are there to be copied from the start; with any, the run goes on until they are copied.
@@ -107,6 +111,17 @@ class Plan:
     def all_topics(self) -> tuple[TopicPlan, ...]:
         return self.topics + (() if self.transactions is None else self.transactions.topics())
 
+    def factors(self) -> dict[Partition, int]:
+        """How many replicas each partition has: those of the topics, and with transactions the coordinators' own."""
+        topics = self.all_topics()
+        if self.transactions is not None:
+            factor = min(3, self.brokers)
+            topics += (
+                TopicPlan(GROUP_OFFSETS_TOPIC, OFFSETS_PARTITIONS, factor),
+                TopicPlan(TRANSACTION_STATE_TOPIC, TRANSACTION_STATE_PARTITIONS, factor),
+            )
+        return {(topic.name, index): topic.factor for topic in topics for index in range(topic.partitions)}
+
     def partitions(self) -> list[Partition]:
         """Those that ordinary producers write to."""
         return [(topic.name, index) for topic in self.topics for index in range(topic.partitions)]
@@ -120,7 +135,7 @@ class Plan:
             "replica.socket.timeout.ms": 5_000,
             "leader.imbalance.check.interval.seconds": 10,
             "offsets.topic.num.partitions": OFFSETS_PARTITIONS,
-            "transaction.state.log.num.partitions": 3,
+            "transaction.state.log.num.partitions": TRANSACTION_STATE_PARTITIONS,
             "group.initial.rebalance.delay.ms": 500,
             "group.min.session.timeout.ms": 2_000,
             "group.consumer.session.timeout.ms": 3_000,

@@ -120,11 +120,7 @@ class Run:
                 brokers,
                 self._network,
                 self._zookeeper,
-                {
-                    (topic.name, index): topic.factor
-                    for topic in plan.all_topics()
-                    for index in range(topic.partitions)
-                },
+                plan.factors(),
                 GROUP if plan.topics else COPY_GROUP,
                 () if transactional is None else transactional.transactional_ids,
                 plan.session_timeout_ms / 1000,
@@ -336,15 +332,20 @@ class Run:
             )
 
     def _end_transactions(self, transactional: TransactionalLoad) -> None:
-        """Tellers finish, copiers copy what they wrote, and no transaction is left open."""
+        """Tellers finish, or never come back; copiers copy what they wrote; and no transaction is left open."""
         seconds = self._plan.progress_seconds
+        transactional.desert()
         wrong = transactional.stop_tellers(seconds)
+        self._none_is_open(transactional)
         self._wait(
             transactional.all_copied, lambda: "not all that is committed was copied", pause_s=_COPYING_SECONDS
         )
         wrong += transactional.stop_copiers(seconds)
         for each in wrong:
             self._found("no progress", each)
+        self._none_is_open(transactional)
+
+    def _none_is_open(self, transactional: TransactionalLoad) -> None:
         begun_s = time.monotonic()
         hanging = transactional.hanging()
         if hanging is not None:

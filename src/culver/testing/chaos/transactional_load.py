@@ -161,6 +161,12 @@ class TransactionalLoad:
         for client in self.clients:
             client.catch_up()
 
+    def desert(self) -> None:
+        """Some are killed, and nobody takes their transactional ids again."""
+        for client in self._tellers[: self._plan.deserters]:
+            self._note(f"client {client.name} was killed, for ever")
+            client.kill()
+
     def stop_tellers(self, timeout_s: float) -> list[str]:
         """What was wrong with their ends."""
         return self._stop([*self._tellers, *self._hijackers], timeout_s)
