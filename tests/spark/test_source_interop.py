@@ -1,4 +1,4 @@
-"""The same topics through Spark's own Kafka connector give the same schema and the same rows."""
+"""Held against the real things: rows as of Spark's own Kafka connector, and topics of Apache Kafka."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 from anchors import Unavailable, spark_connector
-from confluent_kafka import Producer
+from anchors.kafka import Kafka
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 from topic_records import produce
 
 from culver.errors import ErrorCode
@@ -22,6 +24,10 @@ from culver.protocol.messages.produce import (
 )
 from culver.protocol.records import Record, encode_batch
 from culver.spark.connection import Connection
+from culver.spark.fetching import LATEST, BlockingCluster
+from culver.spark.offset_ranges import OffsetRange
+from culver.spark.partition_reader import read_range
+from culver.spark.read_settings import ReadSettings
 from culver.testing import Broker
 from culver.testing.pytest_plugin import TopicFactory
 from culver.wire_client import host_and_port
@@ -70,6 +76,39 @@ def test_rows_equal_those_of_sparks_connector(
     assert done.returncode == 0, done.stderr[-4000:]
     same = {"same schema": True, "only theirs": [], "only ours": []}
     assert json.loads(done.stdout.splitlines()[-1]) == [{**same, "rows": rows} for _, rows in cases]
+
+
+@pytest.mark.interop
+@pytest.mark.timeout(300)
+def test_topics_of_apache_kafka_are_read() -> None:
+    """The requests of a reader, served by Kafka itself: an aborted transaction left out, progress stored."""
+    try:
+        kafka = Kafka()
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+    with kafka:
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+        admin.create_topics([NewTopic("plain", 3), NewTopic("transactional", 1)])["plain"].result(60)
+        fill_plain(kafka.bootstrap, "plain")
+        fill_transactional(kafka.bootstrap, "transactional")
+        with BlockingCluster(kafka.bootstrap) as cluster:
+            assert list(cluster.metadata(["plain"])["plain"]) == [0, 1, 2]
+            assert set(cluster.metadata()) == {"plain", "transactional"}
+            places = [("plain", 0), ("plain", 1), ("plain", 2), ("transactional", 0)]
+            ends = cluster.list_offsets(dict.fromkeys(places, LATEST), read_committed=True)
+            settings = ReadSettings(read_committed=True, include_headers=True, fetch_bytes=1000)
+            rows = {
+                place: sum(
+                    batch.num_rows for batch in read_range(cluster, OffsetRange(*place, 0, end), settings)
+                )
+                for place, end in ends.items()
+            }
+            cluster.commit_offsets("job", ends)
+        assert rows == dict(zip(places, (20, 20, 20, 6), strict=True))
+        consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "job"})
+        [stored] = consumer.committed([TopicPartition("transactional", 0)], timeout=60)
+        consumer.close()
+        assert stored.offset == ends["transactional", 0]
 
 
 def fill_plain(bootstrap: str, topic: str) -> None:
