@@ -42,14 +42,17 @@ def unusable_partitions(
     return {partition: errors.get(partition, ErrorCode.OPERATION_NOT_ATTEMPTED) for partition in partitions}
 
 
-def topic_results(errors: Errors, version: int) -> list[AddPartitionsToTxnTopicResult]:
-    """The errors of partitions, as a response of this version has them."""
+def topic_results(
+    topics: Sequence[AddPartitionsToTxnTopic], errors: Errors, version: int
+) -> list[AddPartitionsToTxnTopicResult]:
+    """The errors of partitions as a response of this version has them: what was asked is answered, as often."""
     by_topic: dict[str, list[AddPartitionsToTxnPartitionResult]] = {}
-    for (name, index), error in errors.items():
-        by_topic.setdefault(name, []).append(
+    for topic in topics:
+        by_topic.setdefault(topic.name, []).extend(
             AddPartitionsToTxnPartitionResult(
-                partition_index=index, partition_error_code=as_of_version(error, version)
+                partition_index=index, partition_error_code=as_of_version(errors[topic.name, index], version)
             )
+            for index in topic.partitions
         )
     return [
         AddPartitionsToTxnTopicResult(name=name, results_by_partition=results)

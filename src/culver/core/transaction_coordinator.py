@@ -267,13 +267,19 @@ class TransactionCoordinator:
 
         gather = Gather(done)
 
-        def one_done(result: AddPartitionsToTxnResult, errors: Errors, out: Effects) -> None:
-            result.topic_results = topic_results(errors, version)
+        def one_done(
+            asked: AddPartitionsToTxnTransaction,
+            result: AddPartitionsToTxnResult,
+            errors: Errors,
+            out: Effects,
+        ) -> None:
+            result.topic_results = topic_results(asked.topics, errors, version)
             gather.close(out)
 
         for transaction, result in zip(transactions, results, strict=True):
             gather.add()
-            self._add_partitions(transaction, version, token, partial(one_done, result), now_ms, out)
+            answer = partial(one_done, transaction, result)
+            self._add_partitions(transaction, version, token, answer, now_ms, out)
         gather.close(out)
         return out
 

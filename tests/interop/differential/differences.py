@@ -34,7 +34,9 @@ NOT_A_BROKER = (
 NO_MARKERS = (
     "from a client only where no coordinator can do it: open for longer than transaction.max.timeout.ms"
 )
-WAITS = "the request waits until what is open has ended, for five seconds at most; Kafka has the client ask again"
+WAITS = (
+    "the request waits until what is open has ended, for five seconds at most; Kafka has the client ask again"
+)
 NO_LOG_START = "in an error the log start offset means nothing; which errors carry it differs"
 
 # API keys that Kafka serves and Culver does not.
@@ -363,22 +365,6 @@ DIFFERENCES: list[Difference] = [
         "TRANSACTION_ABORTABLE",
         "INVALID_TOPIC_EXCEPTION",
         "both are wrong with it; Kafka looks at the transaction first",
-    ),
-    difference(
-        "transactions with bad partitions",
-        "no partitions*",
-        "*",
-        PRESENT,
-        ABSENT,
-        "no partition, no result",
-    ),
-    difference(
-        "transactions with bad partitions",
-        "a partition twice",
-        "*[1 again]",
-        PRESENT,
-        ABSENT,
-        "each partition has one result, however often it was named",
     ),
     difference("transaction offsets with bad input", "no partitions*", "*", ABSENT, PRESENT, EMPTY_TOPIC),
     # --- groups ---

@@ -30,6 +30,7 @@ POLL_SECONDS = 0.01
 
 # COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR
 COORDINATOR_NOT_THERE = (14, 15, 16)
+UNKNOWN_MEMBER_ID = 25
 
 CLOSED = "connection closed"
 NO_ANSWER = "no answer"
@@ -195,8 +196,9 @@ class Play:
     def coordinator(self, group: str) -> None:
         """Wait until the broker coordinates groups, which may have to create its internal topic first."""
         self.until(lambda: self.quiet(FindCoordinatorRequest(key=group, key_type=0), 3).error_code == 0)
+        # Kafka answers heartbeats without an error while it loads the group.
         probe = HeartbeatRequest(group_id=group, generation_id=0, member_id="probe")
-        self.until(lambda: self.quiet(probe, 1).error_code not in COORDINATOR_NOT_THERE)
+        self.until(lambda: self.quiet(probe, 1).error_code == UNKNOWN_MEMBER_ID)
 
     def produce(self, topic: str, records: bytes, partition: int = 0) -> int:
         """Append and return the base offset."""
