@@ -25,7 +25,7 @@ def test_nothing_acknowledged_is_lost(first: int) -> None:
 
 def test_a_seed_is_the_same_run_every_time() -> None:
     # The runs between leave caches warm, modules imported, objects at other addresses.
-    first, other, again = (run_seed(seed) for seed in (3, 4, 3))
+    first, other, again = (run_seed(seed) for seed in (4, 3, 4))
     assert first.digest == again.digest
     assert first.trace == again.trace
     assert first.digest != other.digest
@@ -34,7 +34,7 @@ def test_a_seed_is_the_same_run_every_time() -> None:
 def test_a_seed_does_not_depend_on_the_hashes_of_strings() -> None:
     def run(hash_seed: str) -> str:
         done = subprocess.run(
-            [sys.executable, "-m", "culver.testing.simulation", "--seed", "5"],
+            [sys.executable, "-m", "culver.testing.simulation", "--seed", "30"],
             env={**os.environ, "PYTHONHASHSEED": hash_seed},
             capture_output=True,
             text=True,

@@ -6,18 +6,15 @@ import gc
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import cast
 
-from culver.core import entries
-from culver.log.partition_log import ColdRead
-from culver.protocol.records import iterate_headers
 from culver.testing.checker import Verdict, Violation, judge
-from culver.testing.history import ACKS_ALL, History, Partition, Replica
+from culver.testing.history import ACKS_ALL, History, Partition
 from culver.testing.simulation.administrator import Administrator
 from culver.testing.simulation.client import Client
-from culver.testing.simulation.cluster import SimulatedBroker, SimulatedCluster
+from culver.testing.simulation.cluster import SimulatedCluster
 from culver.testing.simulation.consumer import AssignedConsumer, FinalReader
 from culver.testing.simulation.group_member import GroupMember
+from culver.testing.simulation.inspection import Inspection
 from culver.testing.simulation.loop import Process, SimulationStuck, World
 from culver.testing.simulation.nemesis import Nemesis
 from culver.testing.simulation.plan import Plan, draw_plan
@@ -27,7 +24,6 @@ from culver.testing.simulation.trace import TraceHandler
 from culver.testing.simulation.transactional_load import SOURCE_TOPIC, TransactionalLoad
 
 _START_SECONDS = 30.0
-_READ_BYTES = 1 << 20
 
 
 @dataclass
@@ -80,6 +76,7 @@ class Run:
         self._client_count = 0
         self._violations: list[Violation] = []
         self._transactional: TransactionalLoad | None = None
+        self._inspection = Inspection(self.cluster)
         if plan.slow_network:
             self.cluster.network.latency_us = (1_000, 30_000)
             self.cluster.network.spike_share = 0.03
@@ -230,13 +227,15 @@ class Run:
 
     def _move_coordinator(self) -> bool:
         ours = {topic.name for topic in self._plan.topics}
-        internal = sorted(partition for partition in self._partition_entries() if partition[0] not in ours)
+        internal = sorted(
+            partition for partition in self._inspection.partition_entries() if partition[0] not in ours
+        )
         return bool(internal) and self._move_one(internal) and self._elect()
 
     def _move_one(self, candidates: list[Partition]) -> bool:
         partition = self._random.choice(candidates)
         brokers = list(self.cluster.brokers)
-        entry = self._partition_entries()[partition]
+        entry = self._inspection.partition_entries()[partition]
         count = len(entry.replicas) - len(entry.adding)
         if count == len(brokers) == 1:
             return False
@@ -274,7 +273,7 @@ class Run:
         if self._transactional is not None:
             self._end_transactions(self._transactional)
         self.cluster.run(lambda: False, 1.0)  # for what was sent with acks=0
-        self._within(seconds, self._all_in_sync, self._not_in_sync)
+        self._within(seconds, self._inspection.all_in_sync, self._inspection.not_in_sync)
         self._read_all(self.history.final, self._consumers, committed_only=False)
         if self._transactional is not None:
             self._read_all(self.history.final_committed, self._transactional.readers, committed_only=True)
@@ -285,50 +284,31 @@ class Run:
             lambda: all(m.stopped for m in self._members),
             "members of the group did not come to an end",
         )
-        self._collect()
+        self.history.replicas.update(self._inspection.replicas(self.history.final))
 
     def _end_transactions(self, load: TransactionalLoad) -> None:
         """Whoever works in transactions comes to an end, and so does every transaction."""
         seconds = self._plan.recovery_seconds
         load.stop_tellers()
         self._within(seconds, lambda: load.tellers_done, "transactional producers did not come to an end")
-        self._within(seconds, lambda: not self._unstable(), lambda: f"hanging: {self._unstable()}")
+        self._within(
+            seconds,
+            lambda: not self._inspection.unstable(),
+            lambda: f"hanging: {self._inspection.unstable()}",
+        )
         if load.copies:
             self._within(
                 seconds,
-                lambda: self._all_copied(load),
-                lambda: f"copied only up to {load.copied}: {self._not_in_sync()}",
+                lambda: self._inspection.has_copied(SOURCE_TOPIC, load.copied),
+                lambda: f"copied only up to {load.copied}: {self._inspection.not_in_sync()}",
             )
             load.stop_copiers()
             self._within(seconds, lambda: load.copiers_done, "copiers did not come to an end")
-            self._within(seconds, lambda: not self._unstable(), lambda: f"hanging: {self._unstable()}")
-
-    def _unstable(self) -> list[str]:
-        """Partitions with a transaction that has not ended."""
-        found = []
-        for (topic, index), entry in self._partition_entries().items():
-            broker = self.cluster.brokers.get(entry.leader)
-            partition = (
-                None if broker is None or broker.node is None else broker.node.partitions.get(topic, index)
+            self._within(
+                seconds,
+                lambda: not self._inspection.unstable(),
+                lambda: f"hanging: {self._inspection.unstable()}",
             )
-            if partition is None:
-                found.append(f"{topic}-{index} has no leader")
-            elif partition.log.last_stable_offset < partition.log.high_watermark:
-                found.append(
-                    f"{topic}-{index} is stable up to {partition.log.last_stable_offset} of "
-                    f"{partition.log.high_watermark}: {partition.log.open_transactions()}"
-                )
-        return found
-
-    def _all_copied(self, load: TransactionalLoad) -> bool:
-        for (topic, index), entry in self._partition_entries().items():
-            if topic == SOURCE_TOPIC:
-                broker = self.cluster.brokers.get(entry.leader)
-                node = None if broker is None else broker.node
-                partition = None if node is None else node.partitions.get(topic, index)
-                if partition is None or load.copied.get((topic, index), 0) < partition.log.high_watermark:
-                    return False
-        return True
 
     def _read_all(
         self,
@@ -389,89 +369,4 @@ class Run:
             for partition, batches in producer.unanswered.items()
             if batches
         ]
-        return f"writes without an answer: {'; '.join(waiting)}; {self._not_in_sync()}"
-
-    def _partition_entries(self) -> dict[Partition, entries.PartitionEntry]:
-        store = self.cluster.store.entries
-        found = {}
-        for path, entry in store.items():
-            if path.startswith(entries.TOPICS):
-                topic = entries.decode(entry.value, entries.TopicEntry)
-                for index in range(topic.partitions):
-                    value = store.get(f"{entries.PARTITIONS}{topic.id}-{index}")
-                    if value is not None:
-                        found[path.removeprefix(entries.TOPICS), index] = entries.decode(
-                            value.value, entries.PartitionEntry
-                        )
-        return found
-
-    def _all_in_sync(self) -> bool:
-        """Every replica is in sync and has all that its leader has."""
-        for (topic, index), entry in self._partition_entries().items():
-            if (
-                set(entry.isr) != set(entry.replicas)
-                or entry.leader not in entry.isr
-                or entry.adding
-                or entry.removing
-            ):
-                return False
-            ends = set()
-            for number in entry.replicas:
-                node = self.cluster.brokers[number].node
-                partition = None if node is None else node.partitions.get(topic, index)
-                if partition is None:
-                    return False
-                ends.add(partition.log.end_offset)
-                if number == entry.leader:
-                    ends.add(partition.log.high_watermark)
-            if len(ends) > 1:
-                return False
-        return True
-
-    def _not_in_sync(self) -> str:
-        parts = []
-        for (topic, index), entry in self._partition_entries().items():
-            logs = []
-            for number in entry.replicas:
-                node = self.cluster.brokers[number].node
-                partition = None if node is None else node.partitions.get(topic, index)
-                logs.append(
-                    f"{number}: none"
-                    if partition is None
-                    else f"{number}: end {partition.log.end_offset} hw {partition.log.high_watermark} {partition!r}"
-                )
-            parts.append(f"{topic}-{index} {entry} [{'; '.join(logs)}]")
-        return " | ".join(parts)
-
-    def _collect(self) -> None:
-        """Look into the logs of all brokers."""
-        for key, entry in self._partition_entries().items():
-            if key in self.history.final:
-                self.history.replicas[key] = [
-                    replica
-                    for number in entry.replicas
-                    if (replica := _replica(self.cluster.brokers[number], key, entry.leader)) is not None
-                ]
-
-
-def _replica(broker: SimulatedBroker, key: Partition, leader: int) -> Replica | None:
-    partition = None if broker.node is None else broker.node.partitions.get(*key)
-    if partition is None:
-        return None
-    log = partition.log
-    data = bytearray()
-    offset = log.start_offset
-    while offset < log.end_offset:
-        result = log.read(offset, _READ_BYTES, log.end_offset, wait=True)
-        assert not isinstance(result, ColdRead)
-        piece = b"".join(cast("list[bytes]", result.buffers))
-        last = offset
-        for _, header in iterate_headers(piece):
-            last = header.last_offset
-        if not piece:
-            break
-        data += piece
-        offset = last + 1
-    return Replica(
-        broker.id, log.start_offset, log.end_offset, log.high_watermark, bytes(data), broker.id == leader
-    )
+        return f"writes without an answer: {'; '.join(waiting)}; {self._inspection.not_in_sync()}"
