@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test check simulate chaos interop bench docs clean setup
+.PHONY: run test check simulate chaos interop bench demo docs clean setup
 
 setup: $(VENV)/.installed
 
@@ -39,6 +39,9 @@ interop: setup ## Real Kafka, its Java tools, kcat: says what it skips and why
 
 bench: setup ## Culver and Apache Kafka on the same machine, one table
 	$(BIN)/python -m bench $(ARGS)
+
+demo: setup ## A broker, a log stream with a spike, the logs pipeline, a search; KEEP=1 leaves its files
+	$(BIN)/python -m culver.cli.demo $(if $(KEEP),--keep)
 
 docs: setup ## Write the pages that are made from the code
 	$(BIN)/python -m culver.config.reference > docs/configuration.md

@@ -17,7 +17,9 @@ from topic_records import produce
 from culver.errors import KafkaError
 from culver.pipelines import archive, logs, replay, transform
 from culver.pipelines.archive_manifest import ArchiveError, ArchiveManifest
+from culver.pipelines.demo_lines import ShopLines
 from culver.pipelines.log_store.store import LogStore
+from culver.pipelines.parsing.lines import parse_lines
 from culver.pipelines.streaming import PipelineFailed
 from culver.testing import Broker
 from culver.testing.pytest_plugin import TopicFactory
@@ -207,6 +209,12 @@ def test_errors_per_service_per_minute(
     # The last micro-batch run again writes nothing.
     forget_last_commit(tmp_path / "checkpoint")
     assert sorted(run(), key=lambda each: each[0]) == expected
+
+
+def test_the_demo_has_lines_of_every_format() -> None:
+    lines = ShopLines().lines(500)
+    formats = set(parse_lines([*lines, ShopLines.needle()])["format"].to_pylist())
+    assert formats == {"json", "logfmt", "syslog5424", "access", "plain"}
 
 
 def shout(records: DataFrame) -> DataFrame:
