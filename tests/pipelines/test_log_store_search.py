@@ -104,7 +104,7 @@ def test_search_equals_a_scan_of_everything(
         store.compact(target_rows=100)
         assert len(store.state().files) < 12
     rows.sort(key=lambda row: -row["ts"])
-    for _ in range(80):
+    for _ in range(60):
         query = random_query(chance) if chance.random() < 0.9 else Query("", lambda tokens: True)
         since, until = sorted(START_US + chance.randrange(3 * HOUR_US) for _ in range(2))
         if chance.random() < 0.5:

@@ -38,7 +38,7 @@ def test_a_file_does_not_grow_beyond_the_target(store: LogStore) -> None:
 
 def test_a_line_is_written_again_only_as_often_as_its_file_doubles(store: LogStore) -> None:
     written = 0
-    batches = 64
+    batches = 40
     for number in range(batches):
         row = event(START_US + number, f"line{number}")
         store.write_batch(events([row]), query_id="q", batch_id=number)

@@ -281,7 +281,7 @@ ANY_LINE = st.one_of(
 
 
 @given(st.lists(ANY_LINE, max_size=6), st.sampled_from(FORMATS), st.integers(-(2**63), 2**63 - 1))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_no_line_is_dropped_and_none_raises(lines: list[Any], format_name: str, recorded: int) -> None:
     timestamps = pa.array([recorded] * len(lines), pa.timestamp("us", "UTC"))
     table = parse_lines(lines, timestamps, format=format_name)

@@ -27,7 +27,7 @@ DATA_DIRECTORY = "data"
 PARQUET_SUFFIX = ".parquet"
 INDEX_SUFFIX = ".fts"
 # To show one line of a row group all of it is unpacked: small ones make that quick, and still compress well.
-ROW_GROUP_ROWS = 4096
+ROW_GROUP_ROWS = 2048
 ROWS_PER_FILE_MAX = 1 << 19
 
 _HOUR_US = 3_600_000_000

@@ -180,7 +180,8 @@ class _Attempt:
                 except DamagedFile as problem:
                     self.newly_damaged[_Group(entry.path, group)] = problem
                     continue
-                tables.append(events.take([hit.row for hit in hits if hit.group == group]))
+                rows = pa.array([hit.row for hit in hits if hit.group == group], pa.int64())
+                tables.append(events.take(rows))
         return tables
 
 
@@ -252,7 +253,9 @@ def _kept(path: str, group: int, rows: list[int] | None, events: pa.Table, searc
     if rows is not None:
         events = events.take(numbers)
     times = events["ts"].cast(pa.int64()).combine_chunks()
-    mask = pc.and_(pc.greater_equal(times, search.since), pc.less(times, search.until))
+    # As scalars of Arrow: given plain numbers it looks for pandas, which is not there, each time anew.
+    since, until = pa.scalar(search.since, pa.int64()), pa.scalar(search.until, pa.int64())
+    mask = pc.and_(pc.greater_equal(times, since), pc.less(times, until))
     if search.where is not None:
         mask = pc.and_kleene(mask, mask_of(search.where, events))
     if isinstance(mask, pa.ChunkedArray):
