@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from culver.errors import ErrorCode, KafkaError
 from culver.spark.fetching import BlockingCluster, TopicPartition
 from culver.spark.position import Offsets
 from culver.spark.wire_batches import offset_after
@@ -57,7 +58,12 @@ def within_bytes(
 
 
 def _bytes_per_offset(cluster: BlockingCluster, place: TopicPartition, offset: int) -> float:
-    records = cluster.fetch(*place, offset, _SAMPLE_BYTES, max_wait_ms=0).records
+    try:
+        records = cluster.fetch(*place, offset, _SAMPLE_BYTES, max_wait_ms=0).records
+    except KafkaError as error:
+        if error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
+            return 0.0  # gone; those who read will say so, and what to do
+        raise
     after = offset_after(records)
     # A last batch that is not whole makes the estimate a little high, which keeps to the safe side of a limit.
     return len(records) / (after - offset) if after is not None and after > offset else 0.0
