@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
+from culver.testing.chaos.copier import CLASSIC
 from culver.testing.chaos.nemesis import Fault
 from culver.testing.chaos.plan import Plan
 from culver.testing.chaos.transactional_load import ClientFigures
@@ -94,13 +95,23 @@ class Report:
         return lines
 
     def _again(self) -> str:
-        transactions = self.plan.transactions
+        plan = self.plan
+        transactions = plan.transactions
+        words = [f"SEED={plan.seed} STORE={plan.store}"]
+        arguments = []
+        if transactions is None:
+            arguments.append("--no-transactions")
+        elif transactions.group_protocol != CLASSIC:
+            arguments.append(f"--group-protocol {transactions.group_protocol}")
         if transactions is not None and transactions.seeds:
-            return (
-                f"SEED={self.plan.seed} STORE={self.plan.store} "
-                f"ARGS='--copies {transactions.seeds} --transaction {transactions.copy_size}'"
-            )
-        return f"SECONDS={self.plan.seconds:.0f} SEED={self.plan.seed} STORE={self.plan.store}"
+            arguments.append(f"--copies {transactions.seeds} --transaction {transactions.copy_size}")
+        else:
+            words.insert(0, f"SECONDS={plan.seconds:.0f}")
+            if plan.kinds:
+                arguments.append(f'--faults "{",".join(plan.kinds)}"')
+        if arguments:
+            words.append(f"ARGS='{' '.join(arguments)}'")
+        return " ".join(words)
 
     def _unavailable(self) -> str:
         stretches = standstills(self.history.sends)
