@@ -205,7 +205,7 @@ def transform(
     with spark_running("culver-transform", master) as spark, stoppable() as stop:
         from culver.pipelines import transform as pipeline_transform
 
-        line = ProgressLine(lambda done: f"{done.records:,} records read in {done.batches} batches")
+        line = ProgressLine(lambda done: f"{done.records:,} records read; micro-batches: {done.batches}")
         done = pipeline_transform.run(
             session.bootstrap,
             source,

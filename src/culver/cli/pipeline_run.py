@@ -22,14 +22,18 @@ _NOT_A_TERMINAL_SECONDS = 30.0
 def spark_running(name: str, master: str | None) -> Iterator[SparkSession]:
     """A session for the command, and its errors in plain words."""
     with failures():
+        from pyspark.logger import PySparkLogger
+
         from culver.pipelines import spark_session
 
         started = time.monotonic()
         spark = spark_session.session(name, master=master)
         spark.sparkContext.setLogLevel("OFF")  # what goes wrong is said once, at the end
         note(f"Spark {spark.version} started in {time.monotonic() - started:.1f} s")
+        PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
         try:
-            yield spark
+            with failures():  # here as well: Spark's errors have no text once its JVM has gone
+                yield spark
         finally:
             spark_session.stop(spark)
 
@@ -85,13 +89,17 @@ class ProgressLine:
         self._text = text
         self._terminal = sys.stderr.isatty()
         self._last_s = float("-inf")
+        self._last_text = ""
 
     def __call__(self, progress: Any) -> None:
         if self._terminal:
             print(f"\r\x1b[K{self._text(progress)}", end="", file=sys.stderr, flush=True)
         elif time.monotonic() - self._last_s >= _NOT_A_TERMINAL_SECONDS:
             self._last_s = time.monotonic()
-            note(self._text(progress))
+            self._last_text = self._text(progress)
+            note(self._last_text)
 
     def end(self, progress: Any) -> None:
-        note(("\r\x1b[K" if self._terminal else "") + self._text(progress))
+        """The last word, unless it has been said."""
+        if self._terminal or self._text(progress) != self._last_text:
+            note(("\r\x1b[K" if self._terminal else "") + self._text(progress))
