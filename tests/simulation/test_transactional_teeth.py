@@ -63,9 +63,22 @@ LATE = replace(
     ),
 )
 
+# Many short transactions on a slow network, and coordinators that disappear all the time.
+HASTY = replace(
+    BUSY,
+    topics=(TopicPlan("a", 2, 3, _CONFIG),),
+    faults=FaultPlan(("kill", "isolate", "pause"), gap_ms=(100, 700), lasts_ms=(300, 1_500)),
+    slow_network=True,
+    producers=0,
+    chaos_seconds=12.0,
+    transactions=TransactionPlan(
+        tellers=6, mishap_gap_ms=(500, 3_000), timeouts_ms=(1_500,), pause_ms=(1, 100)
+    ),
+)
+
 HUNTS = {
-    "send markers before the end is durable": (BUSY, {"torn", "aborted read", "no progress"}),
-    "answer EndTxn before the end is durable": (BUSY, {"transaction lost", "torn"}),
+    "send markers before the end is durable": (HASTY, {"torn", "aborted read", "no progress"}),
+    "answer EndTxn before the end is durable": (HASTY, {"transaction lost", "torn"}),
     "say of every partition that it is in the transaction": (LATE, {"aborted read", "hanging", "torn"}),
     "show what is not stable": (BUSY, {"aborted read"}),
     "leave out the aborted transactions": (BUSY, {"aborted read"}),
@@ -77,7 +90,7 @@ HUNTS = {
     "let transactions stay open for ever": (BUSY, {"hanging", "no progress"}),
     "forget at a failover which transactions are open": (BUSY, {"aborted read"}),
 }
-SEEDS = 20
+SEEDS = 60
 
 
 def test_every_bug_is_hunted() -> None:
@@ -98,7 +111,9 @@ def test_a_bug_is_found(name: str) -> None:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("plan", [BUSY, OUT_OF_TOUCH, LATE], ids=["busy", "out of touch", "late"])
+@pytest.mark.parametrize(
+    "plan", [BUSY, OUT_OF_TOUCH, LATE, HASTY], ids=["busy", "out of touch", "late", "hasty"]
+)
 def test_without_a_bug_the_same_runs_are_fine(plan: Plan) -> None:
     result = run_seed(1, plan)
     assert result.passed, result.report()
