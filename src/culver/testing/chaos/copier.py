@@ -118,7 +118,7 @@ class Copier:
     def _take(self, message: Message) -> None:
         error, value = message.error(), message.value()
         if error is not None:
-            self._diary.write("told", error=error.name())
+            self._diary.write("told", error=error.name(), text=error.str())
             if error.code() in IMPOSSIBLE or error.fatal():
                 self._diary.write("complaint", text=f"told {error.name()}: {error.str()}")
             return

@@ -19,8 +19,6 @@ _FULL_SECONDS = 0.1
 
 # Why a producer may have come to its end: somebody else has its transactional id, or the coordinator gave up on it.
 _END = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
-# And what it says from then on; the reason was told before.
-_OVER = frozenset({KafkaError._FATAL})
 # librdkafka also ends a transaction of which its coordinator may not have heard, if it died before it could be told. To
 # that coordinator there is nothing to abort, which librdkafka takes for the end of the world.
 _NOTHING_TO_ABORT = frozenset({KafkaError.INVALID_TXN_STATE})
@@ -168,8 +166,20 @@ class Session:
             return
         if error.txn_requires_abort():
             raise Abortable(error.str())
-        self._question(error)
+        self._question(self._reason() if error.code() == KafkaError._FATAL else error)
         raise Ended(error.str())
+
+    def _reason(self) -> KafkaError:
+        """Why a producer has come to its end that merely says that it has: transactional calls do tell."""
+        try:
+            self._producer.abort_transaction(CALL_SECONDS)
+        except KafkaException as exception:
+            reason: KafkaError = exception.args[0]
+            self._diary.write(
+                "told", error=f"_FATAL: {reason.name()}", text=reason.str(), number=self._number
+            )
+            return reason
+        return KafkaError(KafkaError._FATAL)
 
     def _informed(self, error: KafkaError) -> None:
         """Of something that belongs to no call."""
@@ -179,5 +189,5 @@ class Session:
 
     def _question(self, error: KafkaError) -> None:
         """Whether that is a reason to end."""
-        if error.code() not in _END | _OVER | (_NOTHING_TO_ABORT if self._aborting else frozenset()):
+        if error.code() not in _END | (_NOTHING_TO_ABORT if self._aborting else frozenset()):
             self._diary.write("complaint", text=f"told {error.name()}, fatal: {error.fatal()}: {error.str()}")
