@@ -43,7 +43,8 @@ class Server:
         self.buffers = ReceiveBuffers(
             max(config.queued_max_request_bytes, 2 * config.socket_request_max_bytes)
         )
-        self.connections: set[Connection] = set()
+        # In the order in which they came: what is done to all of them is done in the same order every time.
+        self.connections: dict[Connection, None] = {}
         self.unsent_bytes = 0  # of responses that clients are slow to take
         self.now_ms = 0.0
         self.monotonic_ms = monotonic_ms
@@ -65,10 +66,10 @@ class Server:
             connection.abort()
             return
         connection.last_active_ms = self.now_ms
-        self.connections.add(connection)
+        self.connections[connection] = None
 
     def closed(self, connection: Connection) -> None:
-        self.connections.discard(connection)
+        self.connections.pop(connection, None)
         self._waiting_for_memory.pop(connection, None)
 
     def continue_later(self, connection: Connection) -> None:
