@@ -13,7 +13,7 @@ from topic_records import produce
 
 from culver.testing import Broker
 
-TOTAL = 4_000
+TOTAL = 2_400
 
 
 def read(broker: Broker, topic: str) -> list[bytes]:
