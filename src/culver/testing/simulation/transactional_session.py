@@ -118,6 +118,8 @@ class TransactionalSession:
         self._added: set[Partition | str] = set()
         # Something was sent and not answered: it may yet arrive.
         self._outstanding = False
+        # What the coordinator said when it would not let the transaction begin.
+        self._refused: ErrorCode | None = None
         self.transaction: Transaction | None = None
 
     def __repr__(self) -> str:
@@ -233,6 +235,7 @@ class TransactionalSession:
         error, _, _ = await self._coordinate(request, _ADD_PARTITIONS_VERSION)
         if error is not ErrorCode.NONE:
             self._expected(error, _NO_LONGER, "AddPartitionsToTxn")
+            self._refused = error
             raise Abortable(error.name)
 
     async def write_offsets(
@@ -249,6 +252,7 @@ class TransactionalSession:
             error, _, _ = await self._coordinate(add, _ADD_OFFSETS_VERSION)
             if error is not ErrorCode.NONE:
                 self._expected(error, _NO_LONGER, "AddOffsetsToTxn")
+                self._refused = error
                 raise Abortable(error.name)
         self._added.add(group)
         request = TxnOffsetCommitRequest(
@@ -304,6 +308,8 @@ class TransactionalSession:
     async def abort(self) -> None:
         """Fenced when others have done it."""
         self.transaction = None
+        if self._refused is not None:
+            raise Fenced(self._refused)
         if not self._added:
             return
         error, _ = await self._end(False)
