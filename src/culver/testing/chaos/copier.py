@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from culver.testing.chaos.consumers import IMPOSSIBLE
 from culver.testing.chaos.diary import Diary
@@ -20,6 +20,7 @@ _ASKING_SECONDS = 3.0
 _RETRY_SECONDS = 0.2
 _CHANGES_ITS_MIND_SHARE = 0.05
 _NOT_COMMITTED = -1001
+_FENCED = "Static consumer fenced"
 CLASSIC = "classic"
 
 
@@ -86,22 +87,28 @@ class Copier:
         self._metadata: object = None
         self._buffer: list[_Read] = []
         self._session: Session | None = None
+        # Whether the consumer is of no more use.
+        self._ended = False
 
     def work(self) -> None:
         # First of all: that ends the transaction in which an earlier life was killed. Nobody is told where the group
         # stands before it has ended.
         while self._session is None and not self.stopping:
             self._renew()
-        consumer = Consumer(self._consumer_settings)
-        consumer.subscribe([self._duty.source], on_assign=self._assigned, on_revoke=self._revoked)
-        try:
-            self._copy(consumer)
-        finally:
-            consumer.close()
+        while not self.stopping:
+            consumer = Consumer(self._consumer_settings)
+            consumer.subscribe([self._duty.source], on_assign=self._assigned, on_revoke=self._revoked)
+            try:
+                self._copy(consumer)
+            finally:
+                consumer.close()
+                self._buffer = []
+                self._positions = {}
 
     def _copy(self, consumer: Consumer) -> None:
         since_s = time.monotonic()
-        while not self.stopping:
+        self._ended = False
+        while not self.stopping and not self._ended:
             if not self._buffer:
                 since_s = time.monotonic()
             # One at a time: a rebalance happens between two messages, and never within what is returned at once.
@@ -119,7 +126,11 @@ class Copier:
         error, value = message.error(), message.value()
         if error is not None:
             self._diary.write("told", error=error.name(), text=error.str())
-            if error.code() in IMPOSSIBLE or error.fatal():
+            # When librdkafka has forgotten its member id, because there was no coordinator for as long as a session
+            # lasts, it still sends a heartbeat of its static member, with no id: to the group that is an impostor.
+            forgot = error.code() == KafkaError._FATAL and _FENCED in (error.str() or "")
+            self._ended = forgot
+            if error.code() in IMPOSSIBLE or (error.code() == KafkaError._FATAL and not forgot):
                 self._diary.write("complaint", text=f"told {error.name()}: {error.str()}")
             return
         partition, offset = message.partition(), message.offset()
