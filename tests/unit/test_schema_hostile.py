@@ -8,7 +8,6 @@ from random import Random
 from typing import Any
 
 import pytest
-from message_values import all_message_versions, random_message, title
 
 from culver.errors import MalformedRequest
 from culver.protocol.apis import APIS
@@ -18,6 +17,7 @@ from culver.protocol.messages.metadata import MetadataRequest, MetadataRequestTo
 from culver.protocol.messages.produce import ProduceRequest
 from culver.protocol.primitives import ELEMENTS_MAX, finish_uvarint, read_uvarint, skip_tagged_fields, uvarint
 from culver.protocol.schema import Message, decoder, encoder
+from message_values import all_message_versions, random_message, title
 
 REQUEST_VERSIONS = [(m, v) for m, v in all_message_versions() if m.__name__.endswith("Request")]
 FEW_BYTES = 200_000
