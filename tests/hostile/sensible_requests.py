@@ -87,6 +87,8 @@ def _message(message: type[Message], version: int, topic: str) -> Any:
 def _value(field: Field, version: int, topic: str) -> Any:
     if field.name in VALUES:
         value = VALUES[field.name]
+        if value is None and field.kind == "string" and not field.nullable(version):
+            return "hostile"
         return topic if value == PREY and field.name in ("name", "topic") else value
     if field.kind == "array":
         element = field.element
