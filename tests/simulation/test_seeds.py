@@ -11,7 +11,7 @@ import pytest
 from culver.testing.simulation.command import run_many
 from culver.testing.simulation.run import run_seed
 
-SEEDS = int(os.environ.get("CULVER_SIMULATION_SEEDS", "160"))
+SEEDS = int(os.environ.get("CULVER_SIMULATION_SEEDS", "100"))
 CHUNK = 20
 JOBS = os.cpu_count() or 1
 
