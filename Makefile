@@ -16,8 +16,12 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 run: setup ## Serve on 127.0.0.1:9092, data in ./culver-data
 	$(BIN)/culver serve
 
-test: setup ## Everything that needs only Python, Java (for ZooKeeper, which comes with PySpark) and PyPI
-	$(BIN)/python -m pytest -m 'not interop'
+# Tests that mostly compute, and those that mostly wait for processes: the two halves run side by side.
+COMPUTING := tests/unit tests/scenarios tests/simulation tests/pipelines tests/spark
+test: setup ## Everything that needs only Python, Java (for Spark, and ZooKeeper, which comes with it) and PyPI
+	@log=$$(mktemp); $(BIN)/python -m pytest -m 'not interop' $(COMPUTING) >$$log 2>&1 & computing=$$!; \
+	$(BIN)/python -m pytest -m 'not interop' $(addprefix --ignore=,$(COMPUTING)); waiting=$$?; \
+	wait $$computing; computed=$$?; cat $$log; rm -f $$log; exit $$((waiting + computed))
 
 check: setup ## Style, types, layers, tidiness
 	$(BIN)/ruff check .
