@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import pytest
 
-from culver.core.group_coordinator import partition_for_group
+from culver.core.coordinator_partitions import partition_for_name
 from culver.core.names import GROUP_OFFSETS_TOPIC
 from culver.errors import ErrorCode
 from culver.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -137,7 +137,7 @@ def test_groups_live_where_their_partition_is_led(cluster: Cluster) -> None:
     partitions = cluster.partitions(GROUP_OFFSETS_TOPIC)
     assert {len(partition.replicas) for partition in partitions} == {3}
     for group in GROUPS:
-        leader = partitions[partition_for_group(group, PARTITIONS)].leader
+        leader = partitions[partition_for_name(group, PARTITIONS)].leader
         assert {coordinator_of(cluster, group, broker.broker_id) for broker in cluster.brokers} == {leader}
         wait_for_commit(cluster, group, 1)
         for broker in cluster.brokers:

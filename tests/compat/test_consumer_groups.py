@@ -25,7 +25,7 @@ from group_members import (
     shared_out,
 )
 
-from culver.core.group_coordinator import partition_for_group
+from culver.core.coordinator_partitions import partition_for_name
 from culver.core.names import GROUP_OFFSETS_TOPIC
 from culver.testing import Broker, Cluster
 
@@ -241,7 +241,7 @@ def test_members_of_a_cluster_keep_what_they_have_when_their_coordinator_dies(gr
         owned = a.partitions(), b.partitions()
         revoked = set(a.revoked), set(b.revoked)
         cluster.wait_until_in_sync("t", GROUP_OFFSETS_TOPIC)
-        coordinator = cluster.leader(GROUP_OFFSETS_TOPIC, partition_for_group(group, 2))
+        coordinator = cluster.leader(GROUP_OFFSETS_TOPIC, partition_for_name(group, 2))
         cluster.broker(coordinator).kill()
         c = ConsumerMember(bootstrap, group, ["t"])
         members.append(c)

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from deadlines import eventually
 from transactional_topics import end_offsets, fill, read_to_end, start_worker
 
-from culver.core.group_coordinator import partition_for_group
+from culver.core.coordinator_partitions import partition_for_name
 from culver.core.names import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from culver.testing import Cluster
 
@@ -32,7 +32,7 @@ DEADLINE_SECONDS = 40.0
 
 def coordinator(cluster: Cluster, topic: str) -> int:
     """The broker that leads the partition of an internal topic which has the worker's name in it."""
-    return cluster.leader(topic, partition_for_group(NAME, PARTITIONS))
+    return cluster.leader(topic, partition_for_name(NAME, PARTITIONS))
 
 
 @pytest.mark.skipif("CULVER_TEST_BOOTSTRAP" in os.environ, reason="the test kills brokers")

@@ -22,7 +22,7 @@ from culver.broker.handlers import (
     unregister_broker,
 )
 from culver.core import entries
-from culver.core.group_coordinator import partition_for_group
+from culver.core.coordinator_partitions import partition_for_name
 from culver.core.image import PartitionImage
 from culver.core.image_builder import ImageChange
 from culver.core.names import GROUP_OFFSETS_TOPIC
@@ -244,13 +244,13 @@ def test_a_groups_coordinator_leads_its_partition(node: ClusterNode) -> None:
         *(PartitionImage(index, leader, 0, (1, 2, 3), (1, 2, 3)) for index, leader in leaders.items()),
     )
     groups = [f"group{number}" for number in range(10)]
-    expected = [(leaders[partition_for_group(group, 3)], ErrorCode.NONE) for group in groups]
+    expected = [(leaders[partition_for_name(group, 3)], ErrorCode.NONE) for group in groups]
     assert coordinators(node, *groups) == expected
     old = node.ask(find_coordinator, FindCoordinatorRequest(key="group0"), 1)
     assert (old.node_id, old.port) == (expected[0][0], 9000 + expected[0][0])
     node.let_live(1)
     for group, (leader, error) in zip(groups, coordinators(node, *groups), strict=True):
-        known = leaders[partition_for_group(group, 3)] == 1
+        known = leaders[partition_for_name(group, 3)] == 1
         assert (leader, error) == (
             (1, ErrorCode.NONE) if known else (-1, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         )
@@ -295,7 +295,7 @@ def test_the_internal_topic_has_three_replicas_if_there_are_as_many_brokers(
         assert (leader, error) in ((1, ErrorCode.NONE), (-1, ErrorCode.COORDINATOR_NOT_AVAILABLE))
     topic = node.image.topics[GROUP_OFFSETS_TOPIC]
     assert coordinators(node, *groups) == [
-        (topic.partitions[partition_for_group(group, 50)].leader, ErrorCode.NONE) for group in groups
+        (topic.partitions[partition_for_name(group, 50)].leader, ErrorCode.NONE) for group in groups
     ]
     assert {len(partition.replicas) for partition in topic.partitions} == {replicas}
     assert {partition.leader for partition in topic.partitions} == set(range(1, registered + 1))

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from culver.core.coordinator_effects import Append, Effects, Reply, RequestContext
+from culver.core.coordinator_partitions import partition_for_name
 from culver.core.group import GroupState
-from culver.core.group_coordinator import GroupCoordinator, partition_for_group
+from culver.core.group_coordinator import GroupCoordinator
 from culver.core.group_settings import GroupSettings
 from culver.errors import ErrorCode
 from culver.protocol.messages.delete_groups import DeleteGroupsRequest
@@ -118,7 +119,7 @@ def java_hash(text: str) -> int:
 def test_a_group_lives_where_kafka_would_put_it(group_id: str, partitions: int) -> None:
     code = java_hash(group_id)
     expected = 0 if code == -(2**31) else abs(code) % partitions
-    assert partition_for_group(group_id, partitions) == expected
+    assert partition_for_name(group_id, partitions) == expected
 
 
 @pytest.mark.parametrize(
@@ -127,7 +128,7 @@ def test_a_group_lives_where_kafka_would_put_it(group_id: str, partitions: int) 
     [("", 0), ("g", 3), ("console-consumer-12345", 6), ("polygenelubricants", 0), ("grüße", 23), ("🐦", 25)],
 )
 def test_known_partitions(group_id: str, partition: int) -> None:
-    assert partition_for_group(group_id, 50) == partition
+    assert partition_for_name(group_id, 50) == partition
 
 
 @pytest.mark.parametrize("version", range(10))

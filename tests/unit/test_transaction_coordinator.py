@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from culver.core.coordinator_effects import Append, Effects, Reply, RequestContext, TakeProducerId
-from culver.core.group_coordinator import partition_for_group
+from culver.core.coordinator_partitions import partition_for_name
 from culver.core.transaction_coordinator import TransactionCoordinator
 from culver.core.transaction_records import transaction_record
 from culver.core.transaction_settings import TransactionSettings
@@ -55,7 +55,7 @@ def only_reply(effects: Effects) -> Any:
 def test_an_id_lives_where_kafka_looks_for_it() -> None:
     made = TransactionCoordinator(TransactionSettings(), NoTopics(), lambda _: 0, lambda: 0)
     for name in ("", "orders", "x" * 300, "Ä€😀"):
-        assert made.partition_for(name) == partition_for_group(name, 50)
+        assert made.partition_for(name) == partition_for_name(name, 50)
 
 
 @pytest.mark.parametrize("name", ["", None, "x" * 32_768, "ä" * 16_384])

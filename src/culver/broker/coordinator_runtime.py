@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from culver.broker.administration import NewTopic, Outcome
 from culver.broker.coordinator_loading import CoordinatorLoader, Load
+from culver.broker.internal_writing import write_internally
 from culver.core.coordinator_effects import (
     Append,
     Effect,
@@ -26,14 +28,13 @@ if TYPE_CHECKING:
     from culver.broker.partition import Partition
     from culver.scheduler import Timer
 
-# How long a client waits at most for its coordinator's records to reach the other replicas.
-_COMMIT_TIMEOUT_MS = 5_000
-
 
 class Coordinator(Protocol):
     """A state machine whose state lies in the partitions of an internal topic."""
 
-    def partition_for(self, name: str) -> int: ...
+    @property
+    def partition_for(self) -> Callable[[str], int]:
+        """The partition that holds a group or a transactional id."""
 
     def replay(self, partition: int, key: bytes, value: bytes | None, producer_id: int = -1) -> None: ...
 
@@ -194,34 +195,15 @@ class CoordinatorRuntime(ABC, Generic[C]):
             else:
                 self._report(waiting)
 
-        try:
-            partition = self._node.partitions.get(self._topic, append.partition)
-            if partition is None or partition.state is None or not self._node.lease_holds:
-                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            self._write(partition, append)
-        except KafkaError as error:
-            committed(error.code)
-        else:
-            self._node.replication.commit(partition, partition.log.end_offset, _COMMIT_TIMEOUT_MS, committed)
+        partition = self._node.partitions.get(self._topic, append.partition)
+        write_internally(self._node, partition, lambda partition: self._write(partition, append), committed)
         inside = False
 
     def _write(self, partition: Partition, append: Append) -> None:
-        assert partition.state is not None
-        if partition.state.below_min:
-            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
-        try:
-            if append.marker is not None:
-                partition.append_marker(append.marker)
-            else:
-                partition.append_internal(self._batch(partition, append))
-        except KafkaError:
-            if partition.log.failed is not None:
-                self._node.replication.log_failed(partition)
-            raise
-        if partition.replicated:
-            self._node.replication.appended(partition)
+        if append.marker is not None:
+            partition.append_marker(append.marker)
         else:
-            self._node.partitions.changed(partition)
+            partition.append_internal(self._batch(partition, append))
 
     def _batch(self, partition: Partition, append: Append) -> bytearray:
         now_ms = self._node.clock.now_ms()

@@ -20,7 +20,7 @@ _IDLE_MAX_MS = 60_000.0
 class _Question:
     """Asked, or about to be; ends with an answer or with the loss of the connection."""
 
-    __slots__ = ("answered", "call", "lost", "open", "request")
+    __slots__ = ("answered", "call", "lost", "request")
 
     def __init__(
         self, call: Call, request: Message, answered: Callable[[Any], object], lost: Callable[[], object]
@@ -29,7 +29,6 @@ class _Question:
         self.request = request
         self.answered = answered
         self.lost = lost
-        self.open = True
 
 
 class _Line:
@@ -63,7 +62,6 @@ class _Line:
 
         def answered(response: Any) -> None:
             del self._asked[question]
-            question.open = False
             question.answered(response)
 
         self._peer.ask(question.call, question.request, answered)
@@ -77,7 +75,6 @@ class _Line:
     def _lost(self) -> None:
         asked, self._asked = self._asked, {}
         for question in asked:
-            question.open = False
             question.lost()
 
     def give_up(self) -> None:
@@ -85,7 +82,6 @@ class _Line:
         self._stop_timer()
         waiting, self._waiting = self._waiting, []
         for question in waiting:
-            question.open = False
             question.lost()
 
     def _look_later(self) -> None:

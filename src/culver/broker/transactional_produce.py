@@ -6,6 +6,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING
 
+from culver.broker.verification import as_told
 from culver.errors import ErrorCode, KafkaError
 from culver.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from culver.protocol.records import MAGIC, TRANSACTIONAL_BIT
@@ -23,16 +24,6 @@ _HEADER_BYTES = 61
 _ABORTABLE_SINCE_VERSION = 11
 # From here on the producer does not add partitions itself: writing to them does.
 _ADDS_SINCE_VERSION = 12
-# The coordinator cannot say now. NOT_ENOUGH_REPLICAS is what every producer tries again after.
-_ASK_AGAIN = frozenset(
-    {
-        ErrorCode.NETWORK_EXCEPTION,
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.NOT_COORDINATOR,
-        ErrorCode.REQUEST_TIMED_OUT,
-    }
-)
 
 
 class Unverified:
@@ -102,15 +93,12 @@ class Unverified:
         guard = self._guards.get((topic, index))
         if guard is None or self.verdicts is None:
             return ErrorCode.NONE, None  # not in question
-        code = self.verdicts[topic, index]
-        if code is ErrorCode.PRODUCER_FENCED:
-            code = ErrorCode.INVALID_PRODUCER_EPOCH
-        elif code is ErrorCode.TRANSACTION_ABORTABLE and self._version < _ABORTABLE_SINCE_VERSION:
-            code = ErrorCode.INVALID_TXN_STATE
-        elif code in _ASK_AGAIN or (
-            code is ErrorCode.CONCURRENT_TRANSACTIONS and self._version < _ADDS_SINCE_VERSION
-        ):
-            code = ErrorCode.NOT_ENOUGH_REPLICAS
+        code = as_told(
+            self.verdicts[topic, index],
+            try_again=ErrorCode.NOT_ENOUGH_REPLICAS,
+            knows_abortable=self._version >= _ABORTABLE_SINCE_VERSION,
+            second_generation=self._version >= _ADDS_SINCE_VERSION,
+        )
         return code, guard
 
 

@@ -29,6 +29,31 @@ Verdicts: TypeAlias = dict[Target, ErrorCode]
 """For each partition NONE, or why nothing may be written to it in the transaction."""
 
 
+# The coordinator cannot say now.
+_ASK_AGAIN = frozenset(
+    {
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.REQUEST_TIMED_OUT,
+    }
+)
+
+
+def as_told(
+    verdict: ErrorCode, *, try_again: ErrorCode, knows_abortable: bool, second_generation: bool
+) -> ErrorCode:
+    """A verdict in words that the producer's version of the request knows; `try_again` is what it retries after."""
+    if verdict is ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if verdict is ErrorCode.TRANSACTION_ABORTABLE and not knows_abortable:
+        return ErrorCode.INVALID_TXN_STATE
+    if verdict in _ASK_AGAIN or (verdict is ErrorCode.CONCURRENT_TRANSACTIONS and not second_generation):
+        return try_again
+    return verdict
+
+
 class Verification:
     """Asks coordinators, here or on other brokers, on behalf of producers."""
 

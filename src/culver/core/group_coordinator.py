@@ -7,7 +7,7 @@ in as `now_ms`, a clock that never goes back; timestamps that outlive the proces
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import lru_cache, partial
+from functools import partial
 
 from culver.core import authorized_operations
 from culver.core.consumer_group_describe import consumer_group_error
@@ -22,6 +22,7 @@ from culver.core.coordinator_effects import (
     RequestContext,
     Token,
 )
+from culver.core.coordinator_partitions import PartitionsByName
 from culver.core.coordinator_timers import Timer, TimerQueue
 from culver.core.group import ClassicGroup, GroupState
 from culver.core.group_admin import describe_error, describe_group, list_groups
@@ -56,18 +57,6 @@ from culver.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 
 # A group id goes into record keys with a 16-bit length.
 _MAX_GROUP_ID_BYTES = 32_767
-
-
-def partition_for_group(group_id: str, partition_count: int) -> int:
-    """The partition that holds a group: Java's String.hashCode, as every Kafka broker computes it."""
-    units = group_id.encode("utf-16-be", "surrogatepass")
-    code = 0
-    for i in range(0, len(units), 2):
-        code = (31 * code + (units[i] << 8 | units[i + 1])) & 0xFFFFFFFF
-    if code >= 0x80000000:
-        code = 0x100000000 - code
-    # The smallest int has no positive counterpart in Java; Kafka takes 0 for it.
-    return 0 if code == 0x80000000 else code % partition_count
 
 
 class _Shard:
@@ -117,18 +106,8 @@ class GroupCoordinator:
         self.timers = TimerQueue()
         self.parked = ParkedRequests()
         self._shards: dict[int, _Shard] = {}
-        count = settings.offsets_topic_num_partitions
-        # Hashing a name takes longer than answering a heartbeat.
-        self._cached_partition = lru_cache(maxsize=16_384)(
-            partial(partition_for_group, partition_count=count)
-        )
-
-    def partition_for(self, group_id: str) -> int:
-        """The partition of the offsets topic that holds a group. Hot."""
-        if len(group_id) > 255:
-            # Nobody's real group; kept out of the cache, which must stay small.
-            return partition_for_group(group_id, self.settings.offsets_topic_num_partitions)
-        return self._cached_partition(group_id)
+        # The partition of the offsets topic that holds a group.
+        self.partition_for = PartitionsByName(settings.offsets_topic_num_partitions)
 
     # --- partitions ---
 

@@ -7,7 +7,7 @@ Time comes in as `now_ms`, a clock that never goes back; timestamps that outlive
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache, partial
+from functools import partial
 
 from culver.core.coordinator_effects import (
     Append,
@@ -19,8 +19,8 @@ from culver.core.coordinator_effects import (
     Token,
     WriteMarkers,
 )
+from culver.core.coordinator_partitions import PartitionsByName
 from culver.core.coordinator_timers import TimerQueue
-from culver.core.group_coordinator import partition_for_group
 from culver.core.names import GROUP_OFFSETS_TOPIC
 from culver.core.transaction_add import (
     AddRequest,
@@ -88,17 +88,8 @@ class TransactionCoordinator:
         self.parked: dict[Token, list[Request]] = {}
         self._group_partition = group_partition
         self._partitions: dict[int, TransactionPartition] = {}
-        count = settings.transaction_state_log_num_partitions
-        self._cached_partition = lru_cache(maxsize=16_384)(
-            partial(partition_for_group, partition_count=count)
-        )
-
-    def partition_for(self, transactional_id: str) -> int:
-        """The partition of the transaction log that holds an id. Hot."""
-        if len(transactional_id) > 255:
-            # Nobody's real id; kept out of the cache, which must stay small.
-            return partition_for_group(transactional_id, self.settings.transaction_state_log_num_partitions)
-        return self._cached_partition(transactional_id)
+        # The partition of the transaction log that holds an id.
+        self.partition_for = PartitionsByName(settings.transaction_state_log_num_partitions)
 
     # --- partitions ---
 

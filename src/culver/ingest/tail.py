@@ -41,6 +41,7 @@ class Tail:
         self._splitter = LineSplitter(line_max_bytes)
         self._line_max_bytes = line_max_bytes
         self._file: BinaryIO | None = None
+        self._inode = 0
         self._offset = 0  # behind the last whole line that was handed out
         self._fingerprint: tuple[int, int] = (0, 0)
         # Files that took this path's place while nobody looked, oldest first, before the one that has it now.
@@ -74,7 +75,7 @@ class Tail:
         if self._truncated():
             _log.warning("a file was cut: reading it from its beginning", file=self.name)
             self._add(self._splitter.finish())
-            self._open(Path(f"/proc/self/fd/{self._file.fileno()}"), 0, keep=self._file)
+            self._begin(self._file, 0)
             return True
         if self._replaced():
             self._add(self._splitter.finish())
@@ -93,7 +94,7 @@ class Tail:
         assert self._file is not None
         self._note_fingerprint()
         return {
-            "inode": os.fstat(self._file.fileno()).st_ino,
+            "inode": self._inode,
             "offset": self._offset,
             "head_bytes": self._fingerprint[0],
             "head_crc": self._fingerprint[1],
@@ -121,11 +122,13 @@ class Tail:
             return bool(self._behind)
         return True
 
-    def _open(self, path: Path, offset: int, keep: BinaryIO | None = None) -> None:
-        file = keep or path.open("rb", buffering=0)
-        assert file is not None
+    def _open(self, path: Path, offset: int) -> None:
+        self._begin(path.open("rb", buffering=0), offset)
+
+    def _begin(self, file: BinaryIO, offset: int) -> None:
         file.seek(offset)
         self._file = file
+        self._inode = os.fstat(file.fileno()).st_ino
         self._offset = offset
         self._splitter = LineSplitter(self._line_max_bytes)
         self._fingerprint = _fingerprint(file)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -21,10 +22,10 @@ from pyspark.sql.datasource import (
 )
 
 from culver.spark.write_options import WriteOptions
-from culver.spark.write_rows import InvalidRows, records
+from culver.spark.write_rows import records
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer, Producer
+    from confluent_kafka import Consumer, Producer, TopicPartition
 
 _TIMEOUT_SECONDS = 60.0
 _QUERY_ID = "sql.streaming.queryId"
@@ -50,9 +51,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         producer = _new_producer(self._options, {})
-        rows = _produce(producer, self._options, iterator)
-        _flush(producer)
-        return Written(rows)
+        return Written(_produce(producer, self._options, iterator))
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -87,8 +86,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
                 return Written(0)
             producer.begin_transaction()
             try:
-                rows = _produce(producer, options, _chain(batches, iterator))
-                _flush(producer)
+                rows = _produce(producer, options, chain(batches, iterator))
                 marker.commit(producer, batch_id)
                 _call(producer.commit_transaction, _TIMEOUT_SECONDS)
             except BaseException:
@@ -103,9 +101,9 @@ class _Marker:
     """The last micro-batch of a task that was written, as the committed offset of a group."""
 
     def __init__(self, options: WriteOptions, group: str, topic: str) -> None:
-        from confluent_kafka import Consumer, TopicPartition
+        from confluent_kafka import Consumer
 
-        self._partition: Callable[[int], TopicPartition] = lambda offset: TopicPartition(topic, 0, offset)
+        self._topic = topic
         self._consumer: Consumer = Consumer(
             {
                 "bootstrap.servers": options.bootstrap,
@@ -115,6 +113,11 @@ class _Marker:
                 "enable.auto.commit": False,
             }
         )
+
+    def _partition(self, offset: int) -> TopicPartition:
+        from confluent_kafka import TopicPartition
+
+        return TopicPartition(self._topic, 0, offset)
 
     def last_batch(self) -> int:
         (found,) = _call(self._consumer.committed, [self._partition(0)], _TIMEOUT_SECONDS)
@@ -226,11 +229,3 @@ def _beginning_with_rows(iterator: Iterator[pa.RecordBatch]) -> list[pa.RecordBa
         if batch.num_rows:
             return [batch]
     return None
-
-
-def _chain(first: list[pa.RecordBatch], rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield from first
-    yield from rest
-
-
-__all__ = ["BatchWriter", "InvalidRows", "StreamWriter", "WriteFailed", "Written"]

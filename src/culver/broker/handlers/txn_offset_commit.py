@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from culver.broker.verification import as_told
 from culver.core.names import GROUP_OFFSETS_TOPIC
 from culver.errors import ErrorCode, KafkaError
 from culver.protocol.messages.txn_offset_commit import (
@@ -25,16 +26,6 @@ if TYPE_CHECKING:
 
 _ABORTABLE_SINCE_VERSION = 4
 _ADDS_SINCE_VERSION = 5
-# The transaction's coordinator cannot say now: every producer tries again after COORDINATOR_LOAD_IN_PROGRESS.
-_ASK_AGAIN = frozenset(
-    {
-        ErrorCode.NETWORK_EXCEPTION,
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.NOT_COORDINATOR,
-        ErrorCode.REQUEST_TIMED_OUT,
-    }
-)
 
 
 def handle(node: Node, exchange: Exchange, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse | None:
@@ -60,7 +51,12 @@ def handle(node: Node, exchange: Exchange, request: TxnOffsetCommitRequest) -> T
 
     def answered(verdicts: Verdicts) -> None:
         nonlocal outcome
-        code = _as_of_version(verdicts[target], exchange.version)
+        code = as_told(
+            verdicts[target],
+            try_again=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+            knows_abortable=exchange.version >= _ABORTABLE_SINCE_VERSION,
+            second_generation=exchange.version >= _ADDS_SINCE_VERSION,
+        )
         if code is ErrorCode.NONE:
             code = _still_verified(log, request, guard)
         outcome = _commit(node, exchange, request) if code is ErrorCode.NONE else failed(request, code)
@@ -96,16 +92,6 @@ def _commit(
         exchange, "handle_txn_offset_commit", request
     )
     return response
-
-
-def _as_of_version(code: ErrorCode, version: int) -> ErrorCode:
-    if code is ErrorCode.PRODUCER_FENCED:
-        return ErrorCode.INVALID_PRODUCER_EPOCH
-    if code is ErrorCode.TRANSACTION_ABORTABLE and version < _ABORTABLE_SINCE_VERSION:
-        return ErrorCode.INVALID_TXN_STATE
-    if code in _ASK_AGAIN or (code is ErrorCode.CONCURRENT_TRANSACTIONS and version < _ADDS_SINCE_VERSION):
-        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    return code
 
 
 def failed(request: TxnOffsetCommitRequest, code: ErrorCode) -> TxnOffsetCommitResponse:
