@@ -8,14 +8,14 @@ must have been told what it says.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 from culver.errors import ErrorCode, KafkaError, MalformedRequest
 from culver.log.partition_log import ColdRead
 from culver.logging import get_logger
 from culver.protocol.control_records import decode_end_marker
-from culver.protocol.records import BatchHeader, decode_records, iterate_headers, verify_crc
+from culver.protocol.records import decode_records, iterate_whole_batches, verify_crc
 
 if TYPE_CHECKING:
     from culver.broker.node import Node
@@ -150,7 +150,7 @@ class CoordinatorLoader:
         number, offset = load.partition.index, load.offset
         following = offset
         max_bytes = self._node.config.max_decompressed_bytes
-        for position, header in _whole_batches(data):
+        for position, header in iterate_whole_batches(data):
             if not verify_crc(data, header, position):
                 raise KafkaError(
                     ErrorCode.CORRUPT_MESSAGE, f"the batch at offset {header.base_offset} is damaged"
@@ -219,12 +219,3 @@ class CoordinatorLoader:
         if code is ErrorCode.CORRUPT_MESSAGE:
             self._node.replication.log_failed(load.partition)
         self._node.scheduler.call_later(_READ_AGAIN_MS, lambda: self._go_on(load))
-
-
-def _whole_batches(data: bytes) -> Iterator[tuple[int, BatchHeader]]:
-    """The batches of a read, without the last one if it was cut off."""
-    try:
-        yield from iterate_headers(data)
-    except KafkaError as error:
-        if error.code is not ErrorCode.INVALID_RECORD:
-            raise

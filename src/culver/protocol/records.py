@@ -193,6 +193,15 @@ def iterate_headers(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
         position += size
 
 
+def iterate_whole_batches(data: bytes) -> Iterator[tuple[int, BatchHeader]]:
+    """Like `iterate_headers`, for what a fetch or a read brings: without the last batch if it was cut off."""
+    try:
+        yield from iterate_headers(data)
+    except KafkaError as error:
+        if error.code is not ErrorCode.INVALID_RECORD:
+            raise
+
+
 def verify_crc(buffer: Buffer, header: BatchHeader, position: int = 0) -> bool:
     """Whether the batch at `position` matches the checksum in its header. The batch must be whole."""
     end = position + header.batch_length + LOG_OVERHEAD_BYTES

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-from culver.errors import ErrorCode, KafkaError
+from culver.errors import ErrorCode
 from culver.protocol.control_records import decode_end_marker
 from culver.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from culver.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from culver.protocol.records import BatchHeader, decode_records, iterate_headers, verify_crc
+from culver.protocol.records import decode_records, iterate_whole_batches, verify_crc
 from culver.testing.history import History, Partition, Poll
 from culver.testing.simulation.client import Client, Connection, Disconnected
 
@@ -87,7 +86,7 @@ def _decode(data: PartitionData, position: int, committed_only: bool, fetched: F
     if committed_only and data.last_stable_offset > data.high_watermark:
         raise BadAnswer(f"LSO {data.last_stable_offset} beyond high watermark {data.high_watermark}")
     aborting: set[int] = set()
-    for at, header in _whole_batches(batches):
+    for at, header in iterate_whole_batches(batches):
         if not verify_crc(batches, header, at):
             raise BadAnswer(f"the batch at offset {header.base_offset} has a wrong checksum")
         if committed_only and header.last_offset >= data.last_stable_offset:
@@ -110,15 +109,6 @@ def _decode(data: PartitionData, position: int, committed_only: bool, fetched: F
             for record in decode_records(batches, _DECOMPRESSED_MAX_BYTES, at)
             if record.offset >= position
         ]
-
-
-def _whole_batches(data: bytes) -> Iterator[tuple[int, BatchHeader]]:
-    """The batches of an answer, without the last one if it was cut off."""
-    try:
-        yield from iterate_headers(data)
-    except KafkaError as error:
-        if error.code is not ErrorCode.INVALID_RECORD:
-            raise
 
 
 class AssignedConsumer:

@@ -5,10 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from culver.errors import ErrorCode, KafkaError
-from culver.testing.history import Commit, History, Partition, Poll, Send, Transaction
+from culver.errors import KafkaError
+from culver.testing.history import Commit, History, Partition, Send, Transaction
 from culver.testing.simulation.client import Disconnected
-from culver.testing.simulation.consumer import BadAnswer, fetch
 from culver.testing.simulation.group_member import GroupMember, Rejoin
 from culver.testing.simulation.lives import Life
 from culver.testing.simulation.transactional_session import Abortable, Fenced, TransactionalSession
@@ -62,7 +61,8 @@ class Copier(GroupMember):
             following = dict(positions)
             found: list[tuple[Partition, bytes]] = []
             for partition in positions:
-                found += await self._poll_committed(partition, following)
+                values = await self._poll(partition, following, committed_only=True)
+                found += [(partition, value) for value in values]
             # A transaction of one round's records; what cannot be committed is read again from the last commit.
             if found and not await self._copy_all(session, found, following):
                 following = await self._committed(list(positions))
@@ -75,42 +75,6 @@ class Copier(GroupMember):
                 await self._leave()
                 raise Rejoin("left")
             await client.pause(20, 400)
-
-    async def _poll_committed(
-        self, partition: Partition, following: dict[Partition, int]
-    ) -> list[tuple[Partition, bytes]]:
-        client = self._client
-        position = following[partition]
-        try:
-            answer = await fetch(client, partition, position, max_wait_ms=100, committed_only=True)
-        except Disconnected:
-            await client.leader_is_another(partition)
-            return []
-        except BadAnswer as bad:
-            self._history.complaints.append(f"{self.name} at {position} of {partition}: {bad}")
-            return []
-        if answer.error is ErrorCode.OFFSET_OUT_OF_RANGE:
-            self._history.complaints.append(
-                f"{self.name} asked {partition} for {position} and heard that it is out of range"
-            )
-        elif answer.error is not ErrorCode.NONE:
-            await client.leader_is_another(partition)
-        elif answer.next_position > position:
-            poll = Poll(
-                self.name,
-                partition,
-                position,
-                answer.records,
-                client.now_ms,
-                self.group,
-                self._assignments,
-                committed_only=True,
-                up_to=answer.next_position,
-            )
-            self._history.polls.append(poll)
-            following[partition] = poll.next_position
-            return [(partition, value) for _, value in answer.records]
-        return []
 
     async def _copy_all(
         self,

@@ -276,17 +276,20 @@ class GroupMember:
                 raise Rejoin("left")
             await client.pause(100, 600)
 
-    async def _poll(self, partition: Partition, positions: dict[Partition, int]) -> None:
+    async def _poll(
+        self, partition: Partition, positions: dict[Partition, int], *, committed_only: bool = False
+    ) -> list[bytes]:
+        """Read on in one partition, and move its position; the values that were read."""
         client = self._client
         position = positions[partition]
         try:
-            answer = await fetch(client, partition, position, max_wait_ms=100)
+            answer = await fetch(client, partition, position, max_wait_ms=100, committed_only=committed_only)
         except Disconnected:
             await client.leader_is_another(partition)
-            return
+            return []
         except BadAnswer as bad:
             self._history.complaints.append(f"{self.name} at {position} of {partition}: {bad}")
-            return
+            return []
         if answer.error is ErrorCode.OFFSET_OUT_OF_RANGE:
             self._history.complaints.append(
                 f"{self.name} asked {partition} for {position} and heard that it is out of range"
@@ -302,10 +305,13 @@ class GroupMember:
                 client.now_ms,
                 self.group,
                 self._assignments,
+                committed_only=committed_only,
                 up_to=answer.next_position,
             )
             self._history.polls.append(poll)
             positions[partition] = poll.next_position
+            return [value for _, value in answer.records]
+        return []
 
 
 def _decode_assignment(data: bytes) -> list[Partition]:
