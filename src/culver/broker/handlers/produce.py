@@ -78,11 +78,10 @@ def _verify_first(
     connection = exchange.connection
     inside = True
     outcome: ProduceResponse | NoResponse | None = None
-    kept: ProduceRequest | None = None
 
     def verified() -> None:
         nonlocal outcome
-        outcome = _append_all(node, exchange, request if inside else kept or request, unverified)
+        outcome = _append_all(node, exchange, request, unverified)
         if inside:
             return
         connection.go_on()
@@ -94,7 +93,7 @@ def _verify_first(
     inside = False
     if unverified.verdicts is None:
         # What came behind it on the connection waits its turn; and the receive buffer is needed for others.
-        kept = transactional_produce.copied(request)
+        request = transactional_produce.copied(request)
         connection.hold()
     return outcome
 
