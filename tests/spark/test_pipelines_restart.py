@@ -7,14 +7,14 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from killed_jobs import finish, kill_when
+from killed_jobs import KILLS, finish, kill_when
 from topic_records import produce
 
 from culver.pipelines.log_store.errors import StoreNotFound
 from culver.pipelines.log_store.store import LogStore
 from culver.testing import Broker
 
-TOTAL = 3_000
+TOTAL = 1_500 + 1_500 * KILLS
 
 
 def stored(path: Path) -> int:
@@ -25,7 +25,7 @@ def stored(path: Path) -> int:
         return 0
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(200 + 200 * KILLS)
 def test_logs_takes_every_line_once_though_it_is_killed(tmp_path: Path) -> None:
     store = tmp_path / "store"
     with Broker(topics={"lines": 2}, config={"culver.flush": "os"}) as broker:
@@ -37,10 +37,11 @@ def test_logs_takes_every_line_once_though_it_is_killed(tmp_path: Path) -> None:
         command += ["--bootstrap", broker.bootstrap_servers, "--topics", "lines", "--store", str(store)]
         # Small batches, so that there are many moments to be killed at.
         command += ["--records-per-batch-max", "250", "--compact-files", "4"]
-        kill_when(command, lambda: stored(store) >= TOTAL // 4)
-        at_kill = stored(store)
+        for kill in range(KILLS):
+            enough = 750 + 1_500 * kill
+            kill_when(command, lambda enough=enough: stored(store) >= enough)
+            assert stored(store) < TOTAL
         output = finish(command)
     events = LogStore(str(store), create=False).search(limit=2 * TOTAL)
-    assert at_kill < TOTAL
     assert Counter(events["message"].to_pylist()) == Counter(f"line {number}" for number in range(TOTAL))
     assert f"stored_lines={TOTAL}" in output

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from killed_jobs import finish, kill_when
+from killed_jobs import KILLS, finish, kill_when
 from topic_records import produce
 
 from culver.testing import Broker
 
-TOTAL = 2_400
+TOTAL = 1_200 + 1_200 * KILLS
 
 
 def read(broker: Broker, topic: str) -> list[bytes]:
@@ -39,7 +39,7 @@ def read(broker: Broker, topic: str) -> list[bytes]:
     return values
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(200 + 200 * KILLS)
 def test_a_stream_is_written_exactly_once_though_its_job_is_killed(tmp_path: Path) -> None:
     with Broker(topics={"in": 2, "out": 2}, config={"culver.flush": "os"}) as broker:
         for partition in range(2):
@@ -48,11 +48,13 @@ def test_a_stream_is_written_exactly_once_though_its_job_is_killed(tmp_path: Pat
         job = Path(__file__).with_name("copy_job.py")
         checkpoint = tmp_path / "checkpoint"
         command = [sys.executable, str(job), broker.bootstrap_servers, "in", "out", str(checkpoint)]
-        kill_when(command, lambda: len(read(broker, "out")) >= TOTAL // 4)
-        # What is in the topic but not in Spark's books comes again. Let one more micro-batch be of that kind.
-        commits = sorted((checkpoint / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
-        for path in (commits[-1], commits[-1].with_name(f".{commits[-1].name}.crc")):
-            path.unlink(missing_ok=True)
+        for kill in range(KILLS):
+            enough = 600 + 1_200 * kill
+            kill_when(command, lambda enough=enough: len(read(broker, "out")) >= enough)
+            # What is in the topic but not in Spark's books comes again. Let one more micro-batch be of that kind.
+            commits = sorted((checkpoint / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+            for path in (commits[-1], commits[-1].with_name(f".{commits[-1].name}.crc")):
+                path.unlink(missing_ok=True)
         finish(command)
         found = read(broker, "out")
         assert Counter(found) == Counter(b"%d" % number for number in range(TOTAL))
