@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 
 # How often a job is killed before it may finish. One JVM start more each: `make test` has time for one.
-KILLS = int(os.environ.get("CULVER_SPARK_KILLS", "1"))
+KILLS = int(os.environ.get("SPARK_KILLS", "1"))
 # Seconds on an idle machine; but a JVM among many takes its time.
 REACH_SECONDS = 180.0
 # Jobs this short end before the better compiler has paid for itself.
