@@ -265,6 +265,7 @@ class TestSources:
             "CULVER_NODE_ID": "2",
             "PATH": "/bin",
             "CULVER_BOOTSTRAP": "x",
+            "CULVER_LOG_STORE": "x",
         }
         config = load(file, environment, num_partitions="3")
         assert (config.num_partitions, config.node_id, config.delete_topic_enable) == (3, 2, False)

@@ -12,7 +12,16 @@ from culver.errors import ConfigError
 ENVIRONMENT_PREFIX = "CULVER_"
 
 # Variables that the command line reads for itself.
-NO_SETTINGS = frozenset({"CULVER_BOOTSTRAP", "CULVER_DEBUG", "CULVER_CONFIG", "CULVER_TEST_BOOTSTRAP"})
+NO_SETTINGS = frozenset(
+    {
+        "CULVER_ARTIFACTS",
+        "CULVER_BOOTSTRAP",
+        "CULVER_CONFIG",
+        "CULVER_DEBUG",
+        "CULVER_LOG_STORE",
+        "CULVER_TEST_BOOTSTRAP",
+    }
+)
 
 # What Kubernetes puts into every container for a service whose name starts with "culver": CULVER_SERVICE_HOST,
 # CULVER_PORT_9092_TCP_ADDR and the like.
