@@ -1,0 +1,1 @@
+"""The cluster behind the gateway, asked over asyncio connections with Culver's own codecs."""

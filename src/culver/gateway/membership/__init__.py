@@ -1,0 +1,1 @@
+"""Membership in consumer groups for many members at once, over few connections."""

@@ -1,0 +1,1 @@
+"""Reading partitions for many readers at once, without fetching the same records for each."""
