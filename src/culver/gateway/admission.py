@@ -1,0 +1,250 @@
+"""What may come in: from where, how large, how long it may take, and how much of it at a time.
+
+Memory is taken for what has arrived, never for what a client announces. A body over the limit is read no further
+than the limit, whether it was announced or comes in chunks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import zlib
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from urllib.parse import urlsplit
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from culver.config import parse_address
+from culver.errors import ErrorCode, KafkaError
+from culver.gateway.errors import HttpError, Problem
+from culver.gateway.problems import error_response
+from culver.gateway.settings import GatewaySettings
+from culver.protocol.compression import Codec, decompress
+
+RETRY_AFTER_SECONDS = 1
+
+_CODECS = {"gzip": Codec.GZIP, "x-gzip": Codec.GZIP, "zstd": Codec.ZSTD}
+_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+class Busy(HttpError):
+    """Too much is in memory already: 429, and when to come again."""
+
+    def __init__(self, message: str) -> None:
+        headers = {"retry-after": str(RETRY_AFTER_SECONDS)}
+        super().__init__(Problem.TOO_MANY_REQUESTS, message, headers=headers)
+
+
+class Admission:
+    """The budget of memory for bodies, and the one way to read a body."""
+
+    def __init__(self, settings: GatewaySettings) -> None:
+        self._body_max_bytes = settings.body_max_bytes
+        self._body_timeout_s = settings.body_timeout_ms / 1000
+        self._in_flight_max_bytes = settings.in_flight_max_bytes
+        self.in_flight_bytes = 0
+
+    @asynccontextmanager
+    async def body(self, request: Request, *, max_bytes: int | None = None) -> AsyncIterator[bytes]:
+        """The body, decompressed. It counts as in flight until the block ends, so end it with the work it causes.
+
+        HttpError: 408 too slow, 413 too large, 415 an unknown Content-Encoding, 422 damaged, 429 no room.
+        """
+        limit = self._body_max_bytes if max_bytes is None else min(max_bytes, self._body_max_bytes)
+        taken = _Taken(self)
+        try:
+            announced = _announced_bytes(request)
+            if announced > limit:
+                raise _too_large(limit)
+            self._check_room(announced)
+            async with asyncio.timeout(self._body_timeout_s):
+                body = await _read(request, limit, taken)
+            encodings = _encodings(request)
+            if encodings:
+                body = _decoded(body, encodings, limit)
+                taken.take(len(body))
+            yield body
+        except TimeoutError:
+            raise HttpError(
+                Problem.REQUEST_TIMEOUT,
+                f"the body did not arrive within {self._body_timeout_s:g} seconds",
+                headers={"connection": "close"},
+            ) from None
+        finally:
+            taken.release()
+
+    def _check_room(self, size: int) -> None:
+        if self.in_flight_bytes and self.in_flight_bytes + size > self._in_flight_max_bytes:
+            raise Busy(f"requests with {self.in_flight_bytes} bytes are under way; try again in a moment")
+
+    def take(self, size: int) -> None:
+        """Count memory as in use. Busy when there is no room; a lone request always has room."""
+        self._check_room(size)
+        self.in_flight_bytes += size
+
+    def give_back(self, size: int) -> None:
+        self.in_flight_bytes -= size
+
+
+class _Taken:
+    """What one request has taken from the budget."""
+
+    def __init__(self, admission: Admission) -> None:
+        self._admission = admission
+        self._size = 0
+
+    def take(self, size: int) -> None:
+        self._admission.take(size)
+        self._size += size
+
+    def release(self) -> None:
+        self._admission.give_back(self._size)
+        self._size = 0
+
+
+def _too_large(limit: int) -> HttpError:
+    return HttpError(
+        Problem.TOO_LARGE, f"the body is larger than {limit} bytes", headers={"connection": "close"}
+    )
+
+
+def _announced_bytes(request: Request) -> int:
+    text = request.headers.get("content-length")
+    return int(text) if text is not None and text.isascii() and text.isdigit() else 0
+
+
+async def _read(request: Request, limit: int, taken: _Taken) -> bytes:
+    chunks: list[bytes] = []
+    size = 0
+    try:
+        async for chunk in request.stream():
+            if not chunk:
+                continue
+            size += len(chunk)
+            if size > limit:
+                raise _too_large(limit)
+            taken.take(len(chunk))
+            chunks.append(chunk)
+    except ClientDisconnect:
+        # Nobody is there to read the answer; it only ends the request.
+        raise HttpError(Problem.BAD_REQUEST, "the client went away before the body was complete") from None
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+def _encodings(request: Request) -> list[str]:
+    """The codings of the body in the order in which they were applied."""
+    text = request.headers.get("content-encoding")
+    if text is None:
+        return []
+    names = [name.strip().lower() for name in text.split(",")]
+    return [name for name in names if name not in ("", "identity")]
+
+
+def _decoded(body: bytes, encodings: Iterable[str], limit: int) -> bytes:
+    names = list(encodings)
+    if len(names) > 2:
+        raise HttpError(Problem.UNSUPPORTED_ENCODING, "the body is compressed more than twice")
+    for name in reversed(names):
+        if name in _CODECS:
+            body = _decompressed(_CODECS[name], body, limit)
+        elif name == "deflate":
+            body = _inflated(body, limit)
+        else:
+            raise HttpError(
+                Problem.UNSUPPORTED_ENCODING,
+                f"Content-Encoding {name!r} is not served; use gzip, deflate, zstd or none",
+                headers={"accept-encoding": "gzip, deflate, zstd"},
+            )
+    return body
+
+
+def _decompressed(codec: Codec, body: bytes, limit: int) -> bytes:
+    try:
+        return bytes(decompress(codec, body, limit))
+    except KafkaError as error:
+        if error.code is ErrorCode.MESSAGE_TOO_LARGE:
+            raise _too_large(limit) from None
+        raise _damaged(codec.name.lower()) from None
+
+
+def _inflated(body: bytes, limit: int) -> bytes:
+    """Deflate is meant to come with zlib's header, and often comes without."""
+    for window_bits in (zlib.MAX_WBITS, -zlib.MAX_WBITS):
+        unpacker = zlib.decompressobj(window_bits)
+        try:
+            output = unpacker.decompress(body, limit + 1)
+        except zlib.error:
+            continue
+        if len(output) > limit:
+            raise _too_large(limit)
+        if unpacker.eof:
+            return output
+    raise _damaged("deflate")
+
+
+def _damaged(name: str) -> HttpError:
+    return HttpError(Problem.UNPROCESSABLE, f"the body is not what Content-Encoding {name} says")
+
+
+# --- where a request comes from ---
+
+
+class PlaceCheck:
+    """Refuses what a web page of somebody else makes a browser send, as nobody logs in yet.
+
+    Changes and WebSockets need an Origin, if there is one, that is this server. A server on a loopback address only
+    answers to loopback names, so that a name which was pointed at 127.0.0.1 does not make a page its own.
+    """
+
+    def __init__(self, app: ASGIApp, *, http: str) -> None:
+        self._app = app
+        host = parse_address(http)[0]
+        self._only_loopback = _is_loopback(host)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] in ("http", "websocket"):
+            refusal = self._refusal(scope)
+            if refusal is not None:
+                # For a WebSocket too: uvicorn turns it into the refusal of the handshake.
+                await self._refuse(refusal, scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+    def _refusal(self, scope: Scope) -> str | None:
+        host = origin = b""
+        for name, value in scope["headers"]:
+            if name == b"host":
+                host = value
+            elif name == b"origin":
+                origin = value
+        if self._only_loopback and host and not _is_loopback(_host_of(host.decode("latin-1"))):
+            return "this server listens on a loopback address and answers only to loopback names"
+        if origin and (scope["type"] == "websocket" or scope["method"] not in _SAFE_METHODS):
+            said = origin.decode("latin-1")
+            if urlsplit(said).netloc.lower() != host.decode("latin-1").lower():
+                return f"a page of {said} may not do this here"
+        return None
+
+    async def _refuse(self, reason: str, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008, "reason": reason})
+            return
+        await error_response(HttpError(Problem.FORBIDDEN, reason))(scope, receive, send)
+
+
+def _host_of(header: str) -> str:
+    """The host of a Host header, which may have a port and brackets."""
+    if header.startswith("["):
+        return header[1:].partition("]")[0]
+    return header.rpartition(":")[0] if header.count(":") == 1 else header
+
+
+def _is_loopback(host: str) -> bool:
+    if host.lower().rstrip(".") == "localhost" or host.lower().endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

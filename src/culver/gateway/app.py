@@ -1,0 +1,44 @@
+"""The gateway put together: services, endpoints, WebSockets and what stands in front of them all."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.routing import BaseRoute, WebSocketRoute
+
+from culver.gateway.admission import PlaceCheck
+from culver.gateway.problems import EXCEPTION_HANDLERS
+from culver.gateway.routing import Endpoint, routes
+from culver.gateway.services import Services
+from culver.gateway.settings import GatewaySettings
+
+# One line for each part of the gateway. A path that could be taken for another's stands after it.
+ENDPOINTS: list[Endpoint] = []
+WEBSOCKETS: list[WebSocketRoute] = []
+# Routes that are no endpoints of the API: files of the console and the like.
+PAGES: list[BaseRoute] = []
+
+
+def build(settings: GatewaySettings) -> Starlette:
+    """The ASGI application. Its services start and close with its lifespan."""
+    services = Services(settings)
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        await services.start()
+        try:
+            yield
+        finally:
+            await services.close()
+
+    app = Starlette(
+        routes=[*routes(ENDPOINTS), *WEBSOCKETS, *PAGES],
+        middleware=[Middleware(PlaceCheck, http=settings.http)],
+        exception_handlers=EXCEPTION_HANDLERS,
+        lifespan=lifespan,
+    )
+    app.state.services = services
+    return app

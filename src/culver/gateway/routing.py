@@ -1,0 +1,99 @@
+"""How an endpoint is declared: method, path, handler, and what the OpenAPI document says about it.
+
+    ROUTES = [Endpoint("GET", "/brokers", brokers, "The brokers.", "cluster", answers={200: Answer("...", Brokers)})]
+
+A handler is `async def handler(request: Request) -> Response`. It raises HttpError, or lets KafkaError through;
+`problems` makes answers of them. Several endpoints may have the same path with different methods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from culver.gateway.errors import HttpError, Problem
+
+Handler = Callable[[Request], Awaitable[Response]]
+# A JSON Schema, or a type of which msgspec makes one.
+Schema = Mapping[str, Any] | type
+
+JSON = "application/json"
+
+_encode_json = msgspec.json.Encoder().encode
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A part of the path, the query or the headers that the endpoint reads."""
+
+    name: str
+    doc: str
+    schema: Schema = field(default_factory=lambda: {"type": "string"})
+    where: str = "query"  # path, query or header
+    required: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What comes back with one status. Without a schema there is no body worth describing."""
+
+    doc: str
+    schema: Schema | None = None
+    media_types: tuple[str, ...] = (JSON,)
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One method of one path."""
+
+    method: str
+    path: str
+    handler: Handler
+    summary: str
+    tag: str
+    # Parts of the path that are not described here are texts.
+    parameters: tuple[Parameter, ...] = ()
+    # The bodies it takes: media type to schema.
+    bodies: Mapping[str, Schema] = field(default_factory=dict)
+    answers: Mapping[int, Answer] = field(default_factory=lambda: {200: Answer("Done.")})
+    # Statuses of errors to expect; all have the same body.
+    errors: tuple[int, ...] = ()
+    description: str = ""
+
+
+def routes(endpoints: Iterable[Endpoint]) -> list[Route]:
+    """Starlette's routes for the endpoints, in their order; one for each path, whatever its methods."""
+    by_path: dict[str, dict[str, Handler]] = {}
+    for endpoint in endpoints:
+        handlers = by_path.setdefault(endpoint.path, {})
+        assert endpoint.method not in handlers, f"{endpoint.method} {endpoint.path} is declared twice"
+        handlers[endpoint.method] = endpoint.handler
+    return [Route(path, _by_method(handlers), methods=None) for path, handlers in by_path.items()]
+
+
+def _by_method(handlers: dict[str, Handler]) -> Handler:
+    """One handler that calls the one for the request's method; HEAD is GET without its body."""
+    if "GET" in handlers:
+        handlers = {**handlers, "HEAD": handlers["GET"]}
+    allowed = ", ".join(sorted(handlers))
+
+    async def call(request: Request) -> Response:
+        handler = handlers.get(request.method)
+        if handler is None:
+            raise HttpError(Problem.METHOD_NOT_ALLOWED, headers={"allow": allowed})
+        return await handler(request)
+
+    return call
+
+
+def json_response(
+    value: object, *, status: int = 200, headers: Mapping[str, str] | None = None, media_type: str = JSON
+) -> Response:
+    """An answer whose body is the value as JSON. Dataclasses and msgspec structs are encoded as objects."""
+    return Response(_encode_json(value), status, headers, media_type)
