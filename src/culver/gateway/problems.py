@@ -15,6 +15,7 @@ from culver.errors import ErrorCode, KafkaError
 from culver.gateway.errors import HttpError, Problem
 from culver.gateway.routing import json_response
 from culver.logging import get_logger
+from culver.wire_client import Unreachable
 
 _log = get_logger("culver.gateway")
 
@@ -78,6 +79,13 @@ def http_error(error: KafkaError) -> HttpError:
     return HttpError(problem, str(error), headers=headers)
 
 
+def unreachable(error: Unreachable) -> HttpError:
+    """No broker answered."""
+    return HttpError(
+        Problem.CLUSTER_UNREACHABLE, str(error), headers={"retry-after": str(RETRY_AFTER_SECONDS)}
+    )
+
+
 def error_response(error: HttpError) -> Response:
     """The answer that tells of an error."""
     return json_response(
@@ -93,6 +101,11 @@ def _on_http_error(_: HTTPConnection, error: Exception) -> Response:
 def _on_kafka_error(_: HTTPConnection, error: Exception) -> Response:
     assert isinstance(error, KafkaError)
     return error_response(http_error(error))
+
+
+def _on_unreachable(_: HTTPConnection, error: Exception) -> Response:
+    assert isinstance(error, Unreachable)
+    return error_response(unreachable(error))
 
 
 def _on_starlette_error(_: HTTPConnection, error: Exception) -> Response:
@@ -111,6 +124,7 @@ def _on_fault(connection: HTTPConnection, error: Exception) -> Response:
 EXCEPTION_HANDLERS: Mapping[type[Exception], ExceptionHandler] = {
     HttpError: _on_http_error,
     KafkaError: _on_kafka_error,
+    Unreachable: _on_unreachable,
     HTTPException: _on_starlette_error,
     Exception: _on_fault,
 }

@@ -95,9 +95,6 @@ class Producing:
         self._producers: dict[str, _Producer] = {}
         self._closing = False
 
-    async def start(self) -> None:
-        """Nothing is needed before the first record."""
-
     async def send(self, records: Sequence[Outgoing], *, acks: str = "all") -> list[Sent]:
         """Write the records and wait until each is acknowledged as asked, or has failed: one Sent each, in order.
 

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Protocol, cast
+from contextlib import AsyncExitStack
+from typing import cast
 
 from starlette.requests import HTTPConnection
 
 from culver.gateway.admission import Admission
+from culver.gateway.cluster.cluster import Cluster
 from culver.gateway.producing import Producing
+from culver.gateway.reading.partition_reader import Readers
 from culver.gateway.settings import GatewaySettings
-
-
-class Service(Protocol):
-    """A part with a life of its own."""
-
-    async def start(self) -> None: ...
-
-    async def close(self) -> None: ...
 
 
 class Services:
@@ -25,28 +20,29 @@ class Services:
     def __init__(self, settings: GatewaySettings) -> None:
         self.settings = settings
         self.admission = Admission(settings)
+        self.cluster = Cluster(settings.bootstrap)
+        self.readers = Readers(self.cluster, buffer_max_bytes=settings.reading_buffer_max_bytes)
         self.producing = Producing(
             settings.bootstrap,
             in_flight_max_bytes=settings.in_flight_max_bytes,
             client_settings=settings.client_settings,
         )
-        # Started in this order and closed in the opposite one: what stands later may use what stands earlier.
-        self._order: list[Service] = [self.producing]
-        self._started: list[Service] = []
+        self._started = AsyncExitStack()
 
     async def start(self) -> None:
-        """Start all parts; what has been started is closed again when one of them fails."""
-        try:
-            for service in self._order:
-                self._started.append(service)
-                await service.start()
-        except BaseException:
-            await self.close()
-            raise
+        """Start all parts. They are closed in the opposite order, also when a later one cannot start.
+
+        A part stands below those that it uses.
+        """
+        async with AsyncExitStack() as started:
+            started.push_async_callback(self.cluster.close)
+            await self.cluster.start()
+            started.push_async_callback(self.readers.close)
+            started.push_async_callback(self.producing.close)
+            self._started = started.pop_all()
 
     async def close(self) -> None:
-        while self._started:
-            await self._started.pop().close()
+        await self._started.aclose()
 
 
 def services_of(connection: HTTPConnection) -> Services:
