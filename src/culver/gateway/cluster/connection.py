@@ -1,0 +1,253 @@
+"""One connection to a broker: requests go out one behind another, answers come back in the same order.
+
+Whoever breaks that order, announces an absurd size or sends what cannot be read loses the connection: everyone who
+still waits for an answer hears Unreachable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from struct import Struct
+from typing import Any, TypeVar, cast
+
+from culver.errors import ErrorCode, KafkaError, MalformedRequest
+from culver.protocol.apis import APIS, PRIVATE_APIS, Api
+from culver.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from culver.protocol.primitives import skip_tagged_fields
+from culver.protocol.schema import Message, decoder, encoder
+from culver.wire_client import Unreachable
+
+Address = tuple[str, int]
+R = TypeVar("R", bound=Message)
+
+# The largest answer that is taken: a batch may be as large as a broker's message.max.bytes, and a view of a large
+# cluster has megabytes too. It bounds what a broker can make the gateway hold.
+ANSWER_MAX_BYTES = 128 << 20
+
+_SIZE = Struct(">i")
+_REQUEST_START = Struct(">ihhih")
+_ANSWER_MIN_BYTES = 4  # a correlation id
+_API_VERSIONS_KEY = 18
+
+
+class _Asked:
+    """A request that waits for its answer."""
+
+    __slots__ = ("answer", "correlation_id", "due", "response", "version")
+
+    def __init__(
+        self,
+        answer: asyncio.Future[Any],
+        correlation_id: int,
+        response: type[Message],
+        version: int,
+        due: float,
+    ) -> None:
+        self.answer = answer
+        self.correlation_id = correlation_id
+        self.response = response
+        self.version = version
+        self.due = due
+
+
+class Connection(asyncio.Protocol):
+    """To `address`. Made by `connect`; when it is `closed`, another has to be made."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, address: Address, client_id: str) -> None:
+        self.address = address
+        self.closed = False
+        self.idle_since = loop.time()
+        self._loop = loop
+        self._client_id = client_id.encode()
+        self._transport: asyncio.Transport | None = None
+        self._versions: dict[int, tuple[int, int]] = {_API_VERSIONS_KEY: (0, 0)}
+        self._asked: deque[_Asked] = deque()
+        self._correlation_id = 0
+        self._received = bytearray()
+        self._needed = _SIZE.size
+        self._watch: asyncio.TimerHandle | None = None
+
+    def __str__(self) -> str:
+        return f"{self.address[0]}:{self.address[1]}"
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody waits for an answer."""
+        return not self._asked
+
+    # -- asking ---------------------------------------------------------------------------------------------
+
+    def ask(
+        self,
+        request: Message,
+        response: type[R],
+        *,
+        timeout_ms: float,
+        least_version: int = 0,
+        newest_version: int | None = None,
+        client_id: str | None = None,
+    ) -> asyncio.Future[R]:
+        """Send a request in the newest version that both sides know; the answer is yet to come.
+
+        Memory that the answer's records refer to is not used again. A broker that has not answered after
+        `timeout_ms` loses the connection. Raises KafkaError(UNSUPPORTED_VERSION), Unreachable.
+        """
+        if self.closed or self._transport is None:
+            raise Unreachable(f"the connection to the broker at {self} is closed")
+        kind = type(request)
+        version = self.version_of(kind, least_version, newest_version)
+        self._correlation_id = correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        future: asyncio.Future[R] = self._loop.create_future()
+        due = self._loop.time() + timeout_ms / 1000
+        self._asked.append(_Asked(future, correlation_id, response, version, due))
+        if self._watch is None:
+            self._watch = self._loop.call_at(due, self._look_for_overdue)
+        key = cast("int", kind.SCHEMA.api_key)
+        name = self._client_id if client_id is None else client_id.encode()
+        header = name + b"\0" if _api(key).request_header_version(version) >= 2 else name
+        body = encoder(kind, version)(request)
+        size = sum(map(len, body)) + len(header) + _REQUEST_START.size - _SIZE.size
+        start = _REQUEST_START.pack(size, key, version, correlation_id, len(name))
+        self._transport.write(b"".join([start, header, *body]))
+        return future
+
+    def version_of(
+        self, kind: type[Message], least_version: int = 0, newest_version: int | None = None
+    ) -> int:
+        """The newest version of a request that both sides know, within the limits."""
+        schema = kind.SCHEMA
+        assert schema.api_key is not None
+        assert schema.versions is not None
+        least, newest = self._versions.get(schema.api_key, (0, -1))
+        version = min(newest, schema.versions[1] if newest_version is None else newest_version)
+        if version < max(schema.versions[0], least, least_version):
+            name = kind.__name__.removesuffix("Request")
+            which = f" {least_version}" if newest >= 0 and least_version else ""
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION, f"the broker at {self} does not know {name}{which}"
+            )
+        return version
+
+    def _look_for_overdue(self) -> None:
+        """One timer for all requests. Answers come in order, so only the first can be the one that holds them up."""
+        self._watch = None
+        if not self._asked:
+            return
+        if self._asked[0].due <= self._loop.time():
+            self.abort("it does not answer")
+        else:
+            self._watch = self._loop.call_at(self._asked[0].due, self._look_for_overdue)
+
+    # -- answers --------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        received: bytes | bytearray = data
+        if self._received:
+            self._received += data
+            if len(self._received) < self._needed:
+                return
+            received, self._received = self._received, bytearray()
+        view = memoryview(received)
+        position, end = 0, len(received)
+        self._needed = _SIZE.size
+        while end - position >= _SIZE.size:
+            (size,) = _SIZE.unpack_from(received, position)
+            if not _ANSWER_MIN_BYTES <= size <= ANSWER_MAX_BYTES:
+                self.abort(f"it announced an answer of {size} bytes")
+                return
+            after = position + _SIZE.size + size
+            if after > end:
+                self._needed = _SIZE.size + size
+                break
+            if not self._answered(view[position + _SIZE.size : after]):
+                return
+            position = after
+        self._received += view[position:]
+
+    def _answered(self, frame: memoryview) -> bool:
+        """Take one answer, without its size. False when the connection has been given up over it."""
+        (correlation_id,) = _SIZE.unpack_from(frame)
+        if not self._asked or self._asked[0].correlation_id != correlation_id:
+            self.abort("it sent an answer to nothing that was asked")
+            return False
+        asked = self._asked.popleft()
+        try:
+            answer = _decode(frame, asked.response, asked.version)
+        except MalformedRequest as error:
+            self._asked.appendleft(asked)
+            self.abort(f"its answer cannot be read: {error}")
+            return False
+        self.idle_since = self._loop.time()
+        if not asked.answer.done():
+            asked.answer.set_result(answer)
+        return True
+
+    # -- the end --------------------------------------------------------------------------------------------
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.abort(str(exc) if exc is not None else "it closed the connection")
+
+    def abort(self, reason: str) -> None:
+        """Give the connection up. Nobody gets an answer any more."""
+        if self.closed:
+            return
+        self.closed = True
+        self._received = bytearray()
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
+        if self._transport is not None:
+            self._transport.abort()
+        while self._asked:
+            answer = self._asked.popleft().answer
+            if not answer.done():
+                answer.set_exception(Unreachable(f"no answer from the broker at {self}: {reason}"))
+                # Whoever asked may have gone meanwhile; then there is nobody to be told.
+                answer.exception()
+
+    def learn(self, versions: ApiVersionsResponse) -> None:
+        self._versions = {api.api_key: (api.min_version, api.max_version) for api in versions.api_keys}
+
+
+async def connect(address: Address, client_id: str, timeout_ms: float) -> Connection:
+    """A connection that knows which versions the broker speaks. Raises Unreachable."""
+    loop = asyncio.get_running_loop()
+    connection = Connection(loop, address, client_id)
+    try:
+        async with asyncio.timeout(timeout_ms / 1000):
+            await loop.create_connection(lambda: connection, *address)
+            # Version 0 is the one that every broker can answer, and read the refusal of.
+            answer = await connection.ask(ApiVersionsRequest(), ApiVersionsResponse, timeout_ms=timeout_ms)
+    except OSError as error:
+        connection.abort("it cannot be reached")
+        reason = "no answer in time" if isinstance(error, TimeoutError) else error.strerror or str(error)
+        raise Unreachable(f"cannot reach the broker at {connection}: {reason}") from error
+    except BaseException:
+        connection.abort("it is not needed any more")
+        raise
+    if answer.error_code:
+        connection.abort("it speaks no version in common")
+        raise Unreachable(f"the broker at {connection} refuses to say which versions it speaks")
+    connection.learn(answer)
+    return connection
+
+
+def _decode(frame: memoryview, response: type[R], version: int) -> R:
+    key = cast("int", response.SCHEMA.api_key)
+    position = _SIZE.size
+    if _api(key).response_header_version(version) >= 1:
+        if position >= len(frame):
+            raise MalformedRequest("an answer without a header")
+        count = frame[position]
+        position += 1
+        if count:
+            position = skip_tagged_fields(frame, position, count)
+    return decoder(response, version)(frame, position)[0]
+
+
+def _api(key: int) -> Api:
+    return APIS.get(key) or PRIVATE_APIS[key]
