@@ -34,7 +34,7 @@ class Culver(BrokerProcess):
         return any(line.startswith(b"ready") for line in printed.splitlines())
 
     def command(self) -> list[str]:
-        command = [sys.executable, "-m", "culver", "serve", "--data-dir", str(self.data_dir)]
+        command = [sys.executable, "-m", "culver", "serve", "--no-http", "--data-dir", str(self.data_dir)]
         command += ["--listen", f"{HOST}:{self.port}"]
         for name, value in self._settings.items():
             command += ["--set", f"{name}={value}"]

@@ -151,7 +151,7 @@ def test_killed_again_while_it_recovers() -> None:
         with Writer(broker.bootstrap_servers, "t", PARTITIONS, {"enable.idempotence": True}) as writer:
             writer.wait_for_progress(10 * RECORDS_BETWEEN_KILLS)
             broker.kill()
-            command = [sys.executable, "-m", "culver", "serve", "--listen", "127.0.0.1:0"]
+            command = [sys.executable, "-m", "culver", "serve", "--no-http", "--listen", "127.0.0.1:0"]
             command += ["--data-dir", str(broker.data_dir)]
             for life_ms in range(40, 400, 40):
                 with subprocess.Popen(

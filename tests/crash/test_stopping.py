@@ -20,7 +20,7 @@ RECORD_BYTES = 500_000
 
 def test_a_second_broker_on_the_same_directory_is_refused() -> None:
     with Broker(topics={"t": 1}) as broker:
-        command = [sys.executable, "-m", "culver", "serve", "--listen", "127.0.0.1:0"]
+        command = [sys.executable, "-m", "culver", "serve", "--no-http", "--listen", "127.0.0.1:0"]
         command += ["--data-dir", str(broker.data_dir)]
         second = subprocess.run(command, capture_output=True, text=True, timeout=30)
         assert second.returncode != 0

@@ -23,7 +23,7 @@ TIMEOUT_SECONDS = 30
 
 def serve(directory: Path, *arguments: str, **environment: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "culver", "serve", *arguments],
+        [sys.executable, "-m", "culver", "serve", "--no-http", *arguments],
         cwd=directory,
         env=os.environ | environment,
         stdin=subprocess.DEVNULL,

@@ -55,7 +55,7 @@ class Supervised:
 
 @contextmanager
 def supervised(directory: Path, *arguments: str) -> Iterator[Supervised]:
-    command = [sys.executable, "-m", "culver", "serve", *arguments]
+    command = [sys.executable, "-m", "culver", "serve", "--no-http", *arguments]
     with subprocess.Popen(
         command, cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
@@ -134,7 +134,7 @@ def test_a_broker_that_cannot_start_ends_everything_with_its_exit_code(tmp_path:
 
 
 def refused(directory: Path, *arguments: str) -> str:
-    command = [sys.executable, "-m", "culver", "serve", *arguments]
+    command = [sys.executable, "-m", "culver", "serve", "--no-http", *arguments]
     done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
     assert done.returncode == ExitCode.USAGE
     return done.stderr

@@ -12,17 +12,23 @@ from hypothesis import strategies as st
 
 from culver.config import (
     BrokerConfig,
+    GatewayConfig,
     Setting,
     TopicConfig,
     environment_name,
     load_broker_config,
+    load_gateway_settings,
     parse_address,
     validate_topic_setting,
 )
 from culver.config.reference import reference_markdown, setting_rows
 from culver.errors import ConfigError, ErrorCode, KafkaError
 
-ALL_SETTINGS = [*BrokerConfig.settings.values(), *TopicConfig.settings.values()]
+ALL_SETTINGS = [
+    *BrokerConfig.settings.values(),
+    *TopicConfig.settings.values(),
+    *GatewayConfig.settings.values(),
+]
 
 
 def load(
@@ -67,8 +73,9 @@ class TestDeclarations:
                 assert behind.dynamic
 
     def test_no_setting_is_a_table_to_another_in_toml(self) -> None:
-        for name in BrokerConfig.settings:
-            assert not any(other.startswith(f"{name}.") for other in BrokerConfig.settings)
+        names = [*BrokerConfig.settings, *GatewayConfig.settings]
+        for name in names:
+            assert not any(other.startswith(f"{name}.") for other in names)
 
     def test_attributes_are_the_names_with_underscores(self) -> None:
         for name, setting in BrokerConfig.settings.items():
@@ -284,7 +291,20 @@ class TestSources:
         assert environment_name("log.retention.ms") == "CULVER_LOG_RETENTION_MS"
         assert environment_name("culver.flush") == "CULVER_FLUSH"
         assert load(environment={"CULVER_FLUSH": "always"}).culver_flush == "always"
-        assert len({environment_name(name) for name in BrokerConfig.settings}) == len(BrokerConfig.settings)
+        names = [*BrokerConfig.settings, *GatewayConfig.settings]
+        assert len({environment_name(name) for name in names}) == len(names)
+
+    def test_broker_and_gateway_each_take_their_own_from_the_same_places(self, tmp_path: Path) -> None:
+        file = tmp_path / "culver.toml"
+        file.write_text("num.partitions = 3\nculver.http.body.max.bytes = 2048\n")
+        environment = {"CULVER_HTTP_LISTEN": "127.0.0.1:0"}
+        assert load(file, environment).static == {"num.partitions": "3"}
+        assert load_gateway_settings(str(file), environment, {}) == {
+            "http": "127.0.0.1:0",
+            "body_max_bytes": 2048,
+        }
+        with pytest.raises(ConfigError, match=r"HTTP_BODY_MAX_BYTES: culver\.http\.body\.max\.bytes: 'much'"):
+            load(environment={"CULVER_HTTP_BODY_MAX_BYTES": "much"})
 
     def test_broker_id_is_another_name_for_node_id(self) -> None:
         assert load(broker_id="7").node_id == 7

@@ -8,7 +8,7 @@ import os
 import resource
 import signal
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import uvloop
 
@@ -29,7 +29,19 @@ _SWITCH_INTERVAL_SECONDS = 0.0005
 _LOCAL = "local"
 
 
-def serve(config: BrokerConfig) -> int:
+class Companion(Protocol):
+    """What runs beside the broker for as long as it serves."""
+
+    def start(self, bootstrap: str) -> None:
+        """The broker is ready at this address. Returns at once."""
+        ...
+
+    def stop(self) -> None:
+        """The broker is about to stop. May take its time: it is called in a thread."""
+        ...
+
+
+def serve(config: BrokerConfig, companion: Companion | None = None) -> int:
     """Run a broker until SIGTERM or SIGINT; the exit code.
 
     OSError when it cannot listen or use its directory, StoreError when it cannot use the metadata store,
@@ -44,10 +56,10 @@ def serve(config: BrokerConfig) -> int:
     # A thread that comes back from an fsync must not wait five milliseconds (Python's default) for its turn.
     sys.setswitchinterval(_SWITCH_INTERVAL_SECONDS)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_serve(config))
+        return runner.run(_serve(config, companion))
 
 
-async def _serve(config: BrokerConfig) -> int:
+async def _serve(config: BrokerConfig, companion: Companion | None) -> int:
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -76,7 +88,11 @@ async def _serve(config: BrokerConfig) -> int:
     # request with tens of thousands of elements take three times as long, and the others wait.
     gc.set_threshold(20_000, 50, 100)
     print(f"ready {_join(host, port)} broker={node.broker_id} data={config.data_dir}", flush=True)
+    if companion is not None:
+        companion.start(_join(_reachable(host), port))
     await stopping.wait()
+    if companion is not None:
+        await asyncio.to_thread(companion.stop)
     if node.refused is None:
         await node.hand_over()
     node.stop_listening()
@@ -103,6 +119,11 @@ def open_store(config: BrokerConfig, scheduler: AsyncioScheduler) -> MetadataSto
 
 def _join(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _reachable(host: str) -> str:
+    """Where this machine reaches what listens on a host; all hosts are reached through the loopback."""
+    return {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
 
 
 def _raise_open_files_limit() -> None:

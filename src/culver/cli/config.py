@@ -19,10 +19,11 @@ _WIDTH = 100
 @click.argument("name", required=False)
 @click.option("--broker", "scope", flag_value="broker", help="Only settings of brokers.")
 @click.option("--topic", "scope", flag_value="topic", help="Only settings of topics.")
+@click.option("--gateway", "scope", flag_value="gateway", help="Only settings of the gateway.")
 @output_option
 @click.pass_obj
 def config(session: Session, name: str | None, scope: str | None) -> None:
-    """Explain the settings of brokers and topics: all in brief, or those whose name contains NAME.
+    """Explain the settings of brokers, topics and the gateway: all in brief, or those whose name contains NAME.
 
     \b
     culver config                      every setting with its default

@@ -155,7 +155,7 @@ def _wait_for(store: Path, lines: int, services: Services, directory: Path) -> N
 
 @contextlib.contextmanager
 def _broker(directory: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
-    serve = ("serve", "--listen", "127.0.0.1:0", "--data-dir", str(directory / "broker"))
+    serve = ("serve", "--no-http", "--listen", "127.0.0.1:0", "--data-dir", str(directory / "broker"))
     with _service(*serve, to=directory, stdout=subprocess.PIPE) as broker:
         assert broker.stdout is not None
         words = broker.stdout.readline().decode().split()

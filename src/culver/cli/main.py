@@ -20,6 +20,7 @@ from culver.cli.session import Session, client_options
 # name: (module, what it does). The attribute in the module has the command's name.
 COMMANDS = {
     "serve": ("culver.cli.serve", "Run a broker, or several."),
+    "gateway": ("culver.cli.gateway", "Serve HTTP in front of a cluster."),
     "topic": ("culver.cli.topic", "List, create, describe, alter, delete and trim topics."),
     "produce": ("culver.cli.produce", "Write records to a topic."),
     "consume": ("culver.cli.consume", "Read records from topics."),

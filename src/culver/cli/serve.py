@@ -9,7 +9,7 @@ import errno
 import glob
 import os
 import socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,6 +17,7 @@ from culver.cli.failure import ExitCode, Failure
 from culver.cli.session import name_value
 
 if TYPE_CHECKING:
+    from culver.cli.gateway_process import GatewayProcess
     from culver.cli.supervisor import BrokerPlan
     from culver.config import BrokerConfig
 
@@ -33,6 +34,12 @@ _BROKERS_MAX = 1000
     metavar="HOST:PORT",
     help="Where to listen; port 0 picks a free one.  [default: 127.0.0.1:9092]",
 )
+@click.option(
+    "--http",
+    metavar="HOST:PORT",
+    help="Where to serve the HTTP API and the console; port 0 picks a free one.  [default: 127.0.0.1:8080]",
+)
+@click.option("--no-http", is_flag=True, help="Serve no HTTP.")
 @click.option("--advertise", metavar="HOST:PORT", help="The address that clients are told to use.")
 @click.option(
     "--brokers",
@@ -63,6 +70,8 @@ _BROKERS_MAX = 1000
 def serve(
     data_dir: str | None,
     listen: str | None,
+    http: str | None,
+    no_http: bool,
     advertise: str | None,
     brokers: int | None,
     broker_id: int | None,
@@ -73,13 +82,16 @@ def serve(
 ) -> int:
     """Run a broker until SIGTERM or Ctrl-C, or with --brokers N a whole cluster on this machine.
 
-    When ready it prints one line, `ready HOST:PORT`, with all addresses where there are several. `culver config`
-    explains every setting. A flag beats an environment variable, which beats the file.
+    When ready it prints one line, `ready HOST:PORT`, with all addresses where there are several, and then a line `http
+    http://HOST:PORT` when the HTTP API and the console are. `culver config` explains every setting. A flag beats an
+    environment variable, which beats the file.
     """
     overrides = dict(name_value(each, "'--set'") for each in settings)
     flags = {
         "data.dir": data_dir,
         "listen": listen,
+        "culver.http.listen": http,
+        "culver.http.enable": "false" if no_http else None if http is None else "true",
         "advertise": advertise,
         "node.id": None if broker_id is None else str(broker_id),
         "culver.coordination": coordination,
@@ -88,33 +100,36 @@ def serve(
     if broker_id is not None:
         overrides.pop("broker.id", None)  # another name of node.id: the flag beats both
     overrides |= {name: value for name, value in flags.items() if value is not None}
-    config = _configuration(file, overrides)
+    config, http_settings = _configuration(file, overrides)
+    passed_on = ([] if file is None else ["--config", file]) + [
+        word for each in settings for word in ("--set", each)
+    ]
+    gateway = _gateway(config, http_settings, passed_on)
     if brokers is None:
-        return _run_broker(config)
+        return _run_broker(config, gateway)
 
     from culver.cli.supervisor import Supervisor
     from culver.logging import configure_logging
 
-    passed_on = ([] if file is None else ["--config", file]) + [
-        word for each in settings for word in ("--set", each)
-    ]
-    plans = _plans(config, brokers, passed_on)
+    plans = _plans(config, brokers, ["--no-http", *passed_on])
     configure_logging(config.log_level, config.log_format)
-    return Supervisor(plans, config.data_dir).run()
+    return Supervisor(plans, config.data_dir, gateway).run()
 
 
-def _configuration(file: str | None, overrides: dict[str, str]) -> BrokerConfig:
-    from culver.config import load_broker_config
+def _configuration(file: str | None, overrides: dict[str, str]) -> tuple[BrokerConfig, dict[str, Any]]:
+    """The broker's settings, and those of the gateway that are given."""
+    from culver.config import load_broker_config, load_gateway_settings
     from culver.errors import KafkaError
 
     try:
         config = load_broker_config(file, os.environ, overrides)
+        http_settings = load_gateway_settings(file, os.environ, overrides)
     except KafkaError as error:
         raise _unusable(error.message or str(error)) from None
     fault = coordination_fault(config.culver_coordination)
     if fault is not None:
         raise _unusable(f"culver.coordination: {fault}")
-    return config
+    return config, http_settings
 
 
 def _unusable(reason: str) -> Failure:
@@ -142,10 +157,51 @@ def coordination_fault(text: str) -> str | None:
     return None
 
 
+# --- the gateway beside it ---
+
+
+def _gateway(
+    config: BrokerConfig, http_settings: dict[str, Any], passed_on: list[str]
+) -> GatewayProcess | None:
+    """The gateway, with its socket. None if it is not wanted, or if nobody asked for it and its port is taken."""
+    from culver.config import GatewayConfig
+
+    chosen = GatewayConfig(**http_settings)
+    if not chosen.enable:
+        return None
+
+    from culver.cli.gateway_process import GatewayProcess, listen
+    from culver.logging import configure_logging, get_logger
+
+    try:
+        listener = listen(chosen.http)
+    except OSError as error:
+        if "http" in http_settings:
+            raise cannot_listen_for_http(chosen.http, error) from None
+        configure_logging(config.log_level, config.log_format)
+        get_logger("culver.gateway").warning(
+            "no HTTP API and no console: cannot listen on the default address; choose one with --http HOST:PORT",
+            address=chosen.http,
+            reason=error.strerror,
+        )
+        return None
+    return GatewayProcess(listener, chosen.http, passed_on)
+
+
+def cannot_listen_for_http(address: str, error: OSError) -> Failure:
+    """What to tell about an address that HTTP cannot be served on."""
+    hint = "choose another address with --http HOST:PORT; port 0 picks a free one"
+    if error.errno == errno.EADDRINUSE:
+        return Failure(
+            f"cannot listen on {address} for HTTP: another process does", hint, code=ExitCode.IN_USE
+        )
+    return Failure(f"cannot listen on {address} for HTTP: {error.strerror or error}", hint)
+
+
 # --- one broker ---
 
 
-def _run_broker(config: BrokerConfig) -> int:
+def _run_broker(config: BrokerConfig, gateway: GatewayProcess | None) -> int:
     if config.culver_coordination == "local":
         _refuse_directory_of_several(config.data_dir)
 
@@ -156,7 +212,7 @@ def _run_broker(config: BrokerConfig) -> int:
     from culver.log.store import DataDirectoryLocked
 
     try:
-        return process.serve(config)
+        return process.serve(config, gateway)
     except (DataDirectoryLocked, BrokerRefused) as error:
         raise Failure(str(error), code=ExitCode.IN_USE) from None
     except DataDirectoryOfAnother as error:

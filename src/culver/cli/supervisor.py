@@ -18,15 +18,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from culver.cli.failure import ExitCode
+from culver.cli.gateway_process import GatewayProcess
+from culver.cli.restart_pause import RestartPause
 from culver.lifeline import Lifeline
 from culver.logging import get_logger
 
 _log = get_logger("culver.supervisor")
 
-FIRST_PAUSE_SECONDS = 0.5
-LONGEST_PAUSE_SECONDS = 30.0
-# A broker that ran for so long had no part in its last death: the next pause is a short one again.
-SETTLED_SECONDS = 60.0
 STOP_SECONDS = 30.0
 
 
@@ -59,7 +57,7 @@ class _Broker:
     started_at_s: float = 0.0
     # When to start it again, or, while stopping, when to kill it.
     due_at_s: float | None = None
-    pause_s: float = FIRST_PAUSE_SECONDS
+    pause: RestartPause = field(default_factory=RestartPause)
 
     def command(self) -> list[str]:
         command = [sys.executable, "-m", "culver", "serve", "--broker-id", str(self.plan.broker_id)]
@@ -72,8 +70,11 @@ class _Broker:
 class Supervisor:
     """Runs the brokers until SIGTERM, SIGINT or SIGHUP. `run` returns the exit code."""
 
-    def __init__(self, plans: Sequence[BrokerPlan], data_dir: str) -> None:
+    def __init__(
+        self, plans: Sequence[BrokerPlan], data_dir: str, gateway: GatewayProcess | None = None
+    ) -> None:
         self._brokers = [_Broker(plan, plan.listen) for plan in plans]
+        self._gateway = gateway
         self._data_dir = data_dir
         self._selector = selectors.DefaultSelector()
         self._announced = False
@@ -180,6 +181,8 @@ class Supervisor:
             addresses = ",".join(each.address for each in self._brokers)
             ids = ",".join(str(each.plan.broker_id) for each in self._brokers)
             print(f"ready {addresses} brokers={ids} data={self._data_dir}", flush=True)
+            if self._gateway is not None:
+                self._gateway.start(addresses)
 
     def _ended(self, broker: _Broker, exit_code: int) -> None:
         was_ready = broker.address != ""
@@ -197,18 +200,16 @@ class Supervisor:
             self._begin_to_stop()
             return
         now_s = time.monotonic()
-        if now_s - broker.started_at_s >= SETTLED_SECONDS:
-            broker.pause_s = FIRST_PAUSE_SECONDS
+        pause_s = broker.pause.after(now_s - broker.started_at_s)
         if exit_code == ExitCode.IN_USE and broker.plan.port_is_picked:
             broker.listen = broker.plan.listen  # somebody took its port meanwhile: any other will do
         _log.error(
             "broker died and is started again",
             broker=broker.plan.broker_id,
             reason=_reason(exit_code),
-            pause_s=broker.pause_s,
+            pause_s=pause_s,
         )
-        broker.due_at_s = now_s + broker.pause_s
-        broker.pause_s = min(2 * broker.pause_s, LONGEST_PAUSE_SECONDS)
+        broker.due_at_s = now_s + pause_s
 
     # -- stopping -------------------------------------------------------------------------------------------
 
@@ -222,6 +223,8 @@ class Supervisor:
             self._stop(self._to_stop.pop(0))
 
     def _begin_to_stop(self) -> None:
+        if self._gateway is not None:
+            self._gateway.stop()  # first, so that what it has accepted is written
         for broker in self._brokers:
             broker.due_at_s = None
         self._to_stop = [broker for broker in self._brokers if broker.process is not None]

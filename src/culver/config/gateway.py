@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 from culver.config.address import address_fault
-from culver.config.setting import GIB, INT_MAX, MIB, MINUTE_MS, Section, Settings, integer, long, string
+from culver.config.setting import (
+    GIB,
+    INT_MAX,
+    MIB,
+    MINUTE_MS,
+    Section,
+    Settings,
+    boolean,
+    integer,
+    long,
+    string,
+)
 
 
 class GatewayConfig(Settings):
@@ -11,8 +22,13 @@ class GatewayConfig(Settings):
 
     _http = Section("HTTP")
 
+    enable: bool = boolean(
+        name="culver.http.enable",
+        default=True,
+        doc="Whether `culver serve` runs a gateway beside the broker; `--no-http` says no.",
+    )
     http: str = string(
-        name="culver.http",
+        name="culver.http.listen",
         default="127.0.0.1:8080",
         check=address_fault,
         doc="The address of the HTTP API and the console, as HOST:PORT. Port 0: a free one. An empty host: all. "

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from culver.config.broker import BrokerConfig
+from culver.config.gateway import GatewayConfig
 from culver.config.setting import (
     DAY_MS,
     GIB,
@@ -31,8 +32,8 @@ A broker takes its settings from three places; the later wins:
 1. a TOML file, `culver serve --config FILE`, with tables or dotted keys: `log.retention.ms = 3600000`, or
    `ms = 3600000` under `[log.retention]`;
 2. environment variables: `CULVER_LOG_RETENTION_MS=3600000`;
-3. the command line: `--set log.retention.ms=3600000`. `--data-dir`, `--listen` and `--advertise` are short
-   for `data.dir`, `listen` and `advertise`.
+3. the command line: `--set log.retention.ms=3600000`. `--data-dir`, `--listen`, `--advertise` and
+   `--http` are short for `data.dir`, `listen`, `advertise` and `culver.http.listen`.
 
 A name that is no setting, or a value outside its range, stops the start with a message that says where it
 stands. Names, types and defaults are Kafka's wherever Kafka has the setting. `culver config` prints this
@@ -41,7 +42,11 @@ reference in the terminal.
 Settings marked dynamic can also change while the broker runs (IncrementalAlterConfigs, for one broker or
 for all). A topic's settings are given when it is created, or later with `culver topic alter`; those it does
 not set come from the broker setting that is named as `from`.
+
+The gateway (`culver gateway`, or the one that `culver serve` runs) reads the same file, variables and `--set`.
 """
+
+_TITLES = (("broker", "Broker settings"), ("topic", "Topic settings"), ("gateway", "Gateway settings"))
 
 
 class SettingRow(NamedTuple):
@@ -61,14 +66,14 @@ class SettingRow(NamedTuple):
 
 def setting_rows() -> list[SettingRow]:
     """Every setting, the broker's first, in the order of their declaration; internal ones left out."""
-    return [*_rows("broker", BrokerConfig), *_rows("topic", TopicConfig)]
+    return [*_rows("broker", BrokerConfig), *_rows("topic", TopicConfig), *_rows("gateway", GatewayConfig)]
 
 
 def reference_markdown() -> str:
     """The whole page docs/configuration.md."""
     rows = setting_rows()
     parts = [_PREAMBLE]
-    for scope, title in (("broker", "Broker settings"), ("topic", "Topic settings")):
+    for scope, title in _TITLES:
         parts.append(f"## {title}\n")
         section = ""
         for row in rows:
@@ -93,7 +98,7 @@ def _rows(scope: str, settings: type[Settings]) -> Iterator[SettingRow]:
             default=_with_meaning(setting),
             range=setting.range_text,
             dynamic=setting.dynamic,
-            environment=environment_name(setting.name) if scope == "broker" else "",
+            environment=environment_name(setting.name) if scope != "topic" else "",
             synonym=setting.synonyms[0] if setting.synonyms else "",
             documentation=setting.documentation,
         )

@@ -1,11 +1,17 @@
-"""Where a broker's settings come from: a TOML file, the environment, the command line; the later wins."""
+"""Where settings come from: a TOML file, the environment, the command line; the later wins.
+
+Brokers and the gateway read the same places: each takes the settings that are its own, and both refuse a name that
+belongs to neither.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from culver.config.broker import BrokerConfig
+from culver.config.gateway import GatewayConfig
 from culver.config.setting import Setting, unknown_setting
 from culver.errors import ConfigError
 
@@ -30,11 +36,30 @@ _SERVICE_LINK = re.compile(r"_SERVICE_(HOST|PORT)(_\w+)?$|_PORT(_\d+_(TCP|UDP|SC
 # Kafka's second name for the same thing.
 ALIASES = {"broker.id": "node.id"}
 
+_NAMES = (*BrokerConfig.settings, *ALIASES, *GatewayConfig.settings)
+
 
 def load_broker_config(
     file: str | None, environment: Mapping[str, str], overrides: Mapping[str, str]
 ) -> BrokerConfig:
     """The broker's configuration. ConfigError says which source holds what is wrong."""
+    texts = _texts(file, environment, overrides)
+    config = BrokerConfig.from_text({name: texts[name] for name in texts if name in BrokerConfig.settings})
+    _check_together(config)
+    return config
+
+
+def load_gateway_settings(
+    file: str | None, environment: Mapping[str, str], overrides: Mapping[str, str]
+) -> dict[str, Any]:
+    """Those of the gateway's settings that are given somewhere, as typed values by attribute."""
+    texts = _texts(file, environment, overrides)
+    settings = GatewayConfig.settings
+    return {settings[name].attribute: settings[name].parse(texts[name]) for name in texts if name in settings}
+
+
+def _texts(file: str | None, environment: Mapping[str, str], overrides: Mapping[str, str]) -> dict[str, str]:
+    """Every setting that is given somewhere, checked one by one."""
     texts: dict[str, str] = {}
     sources = [_from_environment(environment), _from_overrides(overrides)]
     if file is not None:
@@ -46,9 +71,7 @@ def load_broker_config(
                 texts[setting.name] = setting.normalise(text)
             except ConfigError as error:
                 raise ConfigError(setting.name, f"{where}{error.message}") from None
-    config = BrokerConfig.from_text(texts)
-    _check_together(config)
-    return config
+    return texts
 
 
 def environment_name(name: str) -> str:
@@ -57,9 +80,9 @@ def environment_name(name: str) -> str:
 
 
 def _setting(name: str, where: str) -> Setting:
-    setting = BrokerConfig.settings.get(ALIASES.get(name, name))
+    setting = BrokerConfig.settings.get(ALIASES.get(name, name)) or GatewayConfig.settings.get(name)
     if setting is None:
-        raise unknown_setting(name, [*BrokerConfig.settings, *ALIASES], "broker", where)
+        raise unknown_setting(name, _NAMES, "broker", where)
     return setting
 
 
@@ -74,7 +97,7 @@ def _from_environment(environment: Mapping[str, str]) -> Iterator[tuple[str, str
         if not variable.startswith(ENVIRONMENT_PREFIX) or variable in NO_SETTINGS:
             continue
         if not names:
-            names = {environment_name(name): name for name in [*BrokerConfig.settings, *ALIASES]}
+            names = {environment_name(name): name for name in _NAMES}
         if variable not in names and _SERVICE_LINK.search(variable):
             continue
         where = f"environment variable {variable}: "

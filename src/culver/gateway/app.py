@@ -13,7 +13,6 @@ from culver.gateway.admission import PlaceCheck
 from culver.gateway.problems import EXCEPTION_HANDLERS
 from culver.gateway.routing import Endpoint, routes
 from culver.gateway.services import Services
-from culver.gateway.settings import GatewaySettings
 
 # One line for each part of the gateway. A path that could be taken for another's stands after it.
 ENDPOINTS: list[Endpoint] = []
@@ -22,9 +21,8 @@ WEBSOCKETS: list[WebSocketRoute] = []
 PAGES: list[BaseRoute] = []
 
 
-def build(settings: GatewaySettings) -> Starlette:
-    """The ASGI application. Its services start and close with its lifespan."""
-    services = Services(settings)
+def build(services: Services) -> Starlette:
+    """The ASGI application. The services start and close with its lifespan."""
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -36,7 +34,7 @@ def build(settings: GatewaySettings) -> Starlette:
 
     app = Starlette(
         routes=[*routes(ENDPOINTS), *WEBSOCKETS, *PAGES],
-        middleware=[Middleware(PlaceCheck, http=settings.http)],
+        middleware=[Middleware(PlaceCheck, http=services.settings.http)],
         exception_handlers=EXCEPTION_HANDLERS,
         lifespan=lifespan,
     )

@@ -35,6 +35,7 @@ class Problem(IntEnum):
     PARTITION_NOT_FOUND = 40402, "the topic has no such partition"
     CONSUMER_NOT_FOUND = 40403, "there is no such consumer instance; it may have expired"
     GROUP_NOT_FOUND = 40405, "there is no such group"
+    RECORD_NOT_FOUND = 40406, "there is no such record: it was removed, or is not written yet"
     METHOD_NOT_ALLOWED = 405, "this address does not take that method"
     NOT_ACCEPTABLE = 406, "none of the accepted media types can be given"
     CONSUMER_FORMAT_MISMATCH = 40601, "the consumer instance was made for another format"
@@ -43,6 +44,10 @@ class Problem(IntEnum):
     TOPIC_EXISTS = 40901, "a topic with that name exists already"
     CONSUMER_EXISTS = 40902, "a consumer instance with that name exists already in the group"
     CONSUMER_STATE = 40903, "subscription and assignment exclude each other"
+    GROUP_ACTIVE = 40904, "the group has members; its offsets can be set when they have left"
+    NO_LOG_STORE = 40905, "there is no log store to search"
+    TRANSACTION_NOT_OPEN = 40906, "there is no open transaction to abort"
+    PIPELINE_RUNNING = 40907, "the pipeline is running"
     TOO_LARGE = 413, "the body is larger than this server takes"
     RECORD_TOO_LARGE = 41301, "a record is larger than the topic allows"
     UNSUPPORTED_MEDIA_TYPE = 415, "the body's media type is not served here"
@@ -56,9 +61,11 @@ class Problem(IntEnum):
     CLUSTER_FAILED = 50002, "the cluster answered with an error"
     CLUSTER_FAILED_FOR_NOW = 50003, "the cluster could not do it now; the same request may succeed later"
     NOT_SUPPORTED_BY_CLUSTER = 50101, "the cluster does not serve the requests that this needs"
+    SEARCH_NOT_INSTALLED = 50102, "the search of log stores is not installed here"
     UNAVAILABLE = 503, "the gateway is not ready"
     CLUSTER_UNREACHABLE = 50301, "no broker of the cluster can be reached"
     CLUSTER_TIMEOUT = 50401, "the cluster did not answer in time"
+    SEARCH_TIMEOUT = 50402, "the search took too long"
 
 
 class HttpError(Exception):

@@ -14,10 +14,7 @@ from starlette.types import ExceptionHandler
 from culver.errors import ErrorCode, KafkaError
 from culver.gateway.errors import HttpError, Problem
 from culver.gateway.routing import json_response
-from culver.logging import get_logger
 from culver.wire_client import Unreachable
-
-_log = get_logger("culver.gateway")
 
 _PROBLEMS = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: Problem.TOPIC_NOT_FOUND,
@@ -116,8 +113,8 @@ def _on_starlette_error(_: HTTPConnection, error: Exception) -> Response:
     return json_response(ErrorAnswer(status, message), status=status, headers=error.headers or {})
 
 
-def _on_fault(connection: HTTPConnection, error: Exception) -> Response:
-    _log.error("request failed", path=connection.url.path, error=f"{type(error).__name__}: {error}")
+def _on_fault(_: HTTPConnection, __: Exception) -> Response:
+    """A fault of ours. It is raised again behind this answer, and uvicorn logs it with its traceback."""
     return error_response(HttpError(Problem.INTERNAL))
 
 

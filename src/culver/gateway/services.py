@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import AsyncExitStack
 from typing import cast
 
@@ -27,6 +28,8 @@ class Services:
             in_flight_max_bytes=settings.in_flight_max_bytes,
             client_settings=settings.client_settings,
         )
+        # Set when the gateway is told to end: streams that would go on for ever end then.
+        self.stopping = asyncio.Event()
         self._started = AsyncExitStack()
 
     async def start(self) -> None:

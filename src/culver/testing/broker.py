@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TypeAlias
 
-from culver.lifeline import Lifeline
+from culver.testing.announced_process import AnnouncedProcess, NotAnnounced
 
 SettingValue: TypeAlias = str | int | float | bool
 READY_TIMEOUT_SECONDS = 30.0
@@ -33,7 +31,7 @@ class Broker:
     `topics` maps the names of topics to create to their partition counts. `config` holds broker
     settings by their Kafka names. `data_dir` is used and kept when given; otherwise a temporary one is
     made and removed. `broker_id`, `coordination` and `rack` make it one of several; `Cluster` sees to that.
-    `arguments` are passed on to `culver serve` as they are.
+    `arguments` are passed on to `culver serve` as they are. `http` serves HTTP too: True on a free port, or an address.
 
     The process dies with this one, however this one ends.
     """
@@ -48,6 +46,7 @@ class Broker:
         broker_id: int | None = None,
         coordination: str | None = None,
         rack: str | None = None,
+        http: bool | str = False,
         arguments: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
         ready_timeout_s: float = READY_TIMEOUT_SECONDS,
@@ -56,14 +55,15 @@ class Broker:
         self._config = {name: setting_text(value) for name, value in (config or {}).items()}
         self._given_data_dir = None if data_dir is None else Path(data_dir)
         self._listen = listen
+        self._http = "127.0.0.1:0" if http is True else http or None
+        self._http_url: str | None = None
         self.broker_id = 1 if broker_id is None else broker_id
         options = {"--broker-id": broker_id, "--coordination": coordination, "--rack": rack}
         given = [(name, str(value)) for name, value in options.items() if value is not None]
         self._arguments = [word for option in given for word in option] + list(arguments)
         self._environment = dict(environment or {})
         self._ready_timeout_s = ready_timeout_s
-        self._process: subprocess.Popen[bytes] | None = None
-        self._lifeline: Lifeline | None = None
+        self._child: AnnouncedProcess | None = None
         self._suspended = False
         self._told_to_stop = False
         self._workspace: Path | None = None
@@ -79,6 +79,14 @@ class Broker:
                 "the broker has not been started: use `with Broker() as broker`, or call start()"
             )
         return self._bootstrap_servers
+
+    @property
+    def http_url(self) -> str:
+        """The address of the gateway, `http://host:port`, once it serves. Needs `http`; stays across `restart()`."""
+        if self._child is None or self._http is None:
+            raise BrokerFailed("there is no HTTP: start the broker with http=True")
+        self._http_url = self._announced("http")
+        return self._http_url
 
     @property
     def pid(self) -> int:
@@ -145,7 +153,7 @@ class Broker:
         """Wait until a launched broker serves clients, then create the topics. A failure leaves nothing running."""
         first_start = self._bootstrap_servers is None
         try:
-            address = self._wait_until_ready()
+            address = self._announced("ready")
             if first_start and self._topics:
                 self._create_topics(address, self._topics)
         except BaseException:
@@ -243,62 +251,39 @@ class Broker:
             "--data-dir",
             str(self.data_dir),
         ]
+        if self._http is None:
+            command += ["--no-http"]
+        else:
+            command += ["--http", (self._http_url or self._http).removeprefix("http://")]
         for name, value in self._config.items():
             command += ["--set", f"{name}={value}"]
         return command + self._arguments
 
     def _spawn(self) -> None:
         assert self._workspace is not None
-        with open(self._workspace / "broker.log", "ab") as log, Lifeline() as lifeline:
-            self._process = subprocess.Popen(
-                self._command(),
-                stdin=lifeline.child_end,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                env=os.environ | {"PYTHONUNBUFFERED": "1"} | self._environment,
-                # A Ctrl-C at the terminal is for the tests; the broker is stopped by them.
-                start_new_session=True,
-            )
-            lifeline.tie(self._process.pid)
-        self._lifeline = lifeline
+        self._child = AnnouncedProcess(self._command(), self._workspace / "broker.log", self._environment)
 
-    def _wait_until_ready(self) -> str:
-        """Read stdout up to the line `ready HOST:PORT ...` and return the address."""
-        assert self._process is not None
-        assert self._process.stdout is not None
-        descriptor = self._process.stdout.fileno()
-        deadline = time.monotonic() + self._ready_timeout_s
-        output = b""
-        while True:
-            readable, _, _ = select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))
-            if not readable:
-                raise BrokerFailed(
-                    self._with_log(f"the broker was not ready after {self._ready_timeout_s:g} s")
-                )
-            chunk = os.read(descriptor, 4096)
-            if not chunk:
-                exit_code = self._process.wait()
-                raise BrokerFailed(self._with_log(f"the broker ended at start with exit code {exit_code}"))
-            output += chunk
-            for line in output.split(b"\n")[:-1]:
-                words = line.decode(errors="replace").split()
-                if len(words) >= 2 and words[0] == "ready":
-                    return words[1]
+    @property
+    def _process(self) -> subprocess.Popen[bytes] | None:
+        return None if self._child is None else self._child.process
+
+    def _announced(self, word: str) -> str:
+        """What comes first in the line `ready HOST:PORT ...`, or in that of another word."""
+        assert self._child is not None
+        try:
+            return self._child.wait_for(word, self._ready_timeout_s)[0]
+        except NotAnnounced as failure:
+            raise BrokerFailed(self._with_log(f"the broker {failure}")) from None
 
     def _end(self, send: signal.Signals | None) -> None:
         """Send the signal, reap the process, close its pipes."""
-        if self._process is not None:
+        if self._child is not None:
             if send is not None:
-                self._process.send_signal(send)
-            self._process.wait()
-            if self._process.stdout is not None:
-                self._process.stdout.close()
-            self._process = None
+                self._child.process.send_signal(send)
+            self._child.reap()
+            self._child = None
         self._suspended = False
         self._told_to_stop = False
-        if self._lifeline is not None:
-            self._lifeline.cut()
-            self._lifeline = None
 
     def _give_up(self) -> None:
         """After a failed start: nothing runs, and nothing is left on the disk that was not there before."""

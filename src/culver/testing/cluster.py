@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from culver.testing.broker import READY_TIMEOUT_SECONDS, Broker, BrokerFailed, SettingValue, setting_text
 
 if TYPE_CHECKING:
+    from culver.testing.gateway import Gateway
     from culver.wire_client import WireClient
 
 WAIT_SECONDS = 30.0
@@ -61,7 +62,8 @@ class Cluster:
 
     `topics` maps names to partition counts; they get three replicas, or as many as there are brokers. `config`
     holds settings for all brokers. `coordination` is "local" for a file that only this cluster uses, or the address
-    of a ZooKeeper ensemble, `zookeeper://HOST:PORT/PATH`. `racks` names one rack per broker.
+    of a ZooKeeper ensemble, `zookeeper://HOST:PORT/PATH`. `racks` names one rack per broker. `http` starts one gateway
+    in front of them all: True on a free port, or an address.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class Cluster:
         *,
         coordination: str = "local",
         racks: Sequence[str | None] | None = None,
+        http: bool | str = False,
         environment: Mapping[str, str] | None = None,
         ready_timeout_s: float = READY_TIMEOUT_SECONDS,
     ) -> None:
@@ -83,6 +86,8 @@ class Cluster:
         self._config = {"default.replication.factor": min(_REPLICAS_DEFAULT, brokers), **(config or {})}
         self._coordination = coordination
         self._racks = racks
+        self._http = http
+        self.gateway: Gateway | None = None
         self._environment = dict(environment or {})
         self._ready_timeout_s = ready_timeout_s
         self._workspace: Path | None = None
@@ -97,6 +102,13 @@ class Cluster:
                 "the cluster has not been started: use `with Cluster() as cluster`, or call start()"
             )
         return ",".join(broker.bootstrap_servers for broker in self.brokers)
+
+    @property
+    def http_url(self) -> str:
+        """The address of the gateway, `http://host:port`. Needs `http`."""
+        if self.gateway is None:
+            raise BrokerFailed("there is no HTTP: start the cluster with http=True")
+        return self.gateway.url
 
     def broker(self, broker_id: int) -> Broker:
         """The broker with this id; `brokers[0]` has id 1."""
@@ -249,6 +261,8 @@ class Cluster:
 
                 create_topics(self._any().bootstrap_servers, self._topics)
                 self._wait_until_known(self._topics)
+            if self._http:
+                self.gateway = self._new_gateway()
         except BaseException:
             for broker in self.brokers:
                 broker.kill()
@@ -269,6 +283,12 @@ class Cluster:
         """Stop all brokers side by side, insist that they end well, and remove what they left on the disk."""
         brokers, self.brokers = self.brokers, []
         failures = []
+        if self.gateway is not None:
+            try:
+                self.gateway.close()
+            except BrokerFailed as failure:
+                failures.append(str(failure))
+            self.gateway = None
         for broker in brokers:
             broker.begin_to_stop()
         for broker in brokers:
@@ -309,6 +329,12 @@ class Cluster:
             environment=self._environment,
             ready_timeout_s=self._ready_timeout_s,
         )
+
+    def _new_gateway(self) -> Gateway:
+        from culver.testing.gateway import Gateway
+
+        http = self._http if isinstance(self._http, str) else "127.0.0.1:0"
+        return Gateway(self.bootstrap_servers, http=http, environment=self._environment).start()
 
     def _wait_until_joined(self) -> None:
         """Until every running broker knows of every other and of a controller."""

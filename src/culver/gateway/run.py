@@ -1,0 +1,93 @@
+"""The gateway as a process: uvicorn on uvloop, the line that says it is ready, and the signals that end it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+
+import uvicorn
+import uvloop
+
+from culver.gateway.app import build
+from culver.gateway.services import Services
+from culver.gateway.settings import GatewaySettings
+
+_BACKLOG = 2048
+_SWITCH_INTERVAL_SECONDS = 0.0005
+# Streams are told to end at once; a request that waits for the cluster may still get its answer.
+_STOP_SECONDS = 10
+# Beyond it WebSocket messages are refused; what is larger belongs into a request.
+_WEBSOCKET_MAX_BYTES = 16 * 1024 * 1024
+
+
+def serve(settings: GatewaySettings, listener: socket.socket) -> int:
+    """Run the gateway on a socket that listens, until SIGTERM or SIGINT; the exit code."""
+    # The thread that brings delivery reports must not wait five milliseconds, Python's default, for its turn.
+    sys.setswitchinterval(_SWITCH_INTERVAL_SECONDS)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_serve(settings, listener))
+
+
+async def _serve(settings: GatewaySettings, listener: socket.socket) -> int:
+    services = Services(settings)
+    app = build(services)
+    config = uvicorn.Config(
+        app,
+        http="httptools",
+        ws="websockets-sansio",
+        loop="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        backlog=_BACKLOG,
+        timeout_graceful_shutdown=_STOP_SECONDS,
+        ws_max_size=_WEBSOCKET_MAX_BYTES,
+        # Not behind a proxy that it knows of: what a client says about itself counts for nothing.
+        proxy_headers=False,
+    )
+    server = _Server(config, services, _url(settings.http, listener))
+    await server.serve(sockets=[listener])
+    return 0 if server.started else 1
+
+
+def _url(address: str, listener: socket.socket) -> str:
+    """Where a person finds the gateway: the host as it was given, and the real port."""
+    host = address.rpartition(":")[0] or "0.0.0.0"
+    return f"http://{host}:{listener.getsockname()[1]}"
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server, which says when it is ready and ends without raising the signal again."""
+
+    def __init__(self, config: uvicorn.Config, services: Services, url: str) -> None:
+        super().__init__(config)
+        self._services = services
+        self._url = url
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            gc.freeze()  # what is there now stays: no collection needs to look at it again
+            gc.set_threshold(20_000, 50, 100)
+            print(f"http {self._url}", flush=True)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._services.stopping.set()
+        await super().shutdown(sockets)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.handle_exit, number, None)
+        try:
+            yield
+        finally:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.remove_signal_handler(number)
