@@ -2,42 +2,111 @@
 
 from __future__ import annotations
 
-from culver.gateway.cluster.cluster import Cluster, Unreachable
+import asyncio
+
+from culver.errors import KafkaError
+from culver.gateway.cluster.cluster import Cluster
+from culver.gateway.cluster.view import TopicPartition
+from culver.gateway.reading.chunks import Chunk, Key, RecentChunks
+from culver.gateway.reading.fetching import Fetched, Fetching
+from culver.gateway.reading.leader_poll import LeaderPoll, Tail
 from culver.gateway.reading.record import Record
+
+_FETCH_MIN_BYTES = 16 << 10
+_FETCH_MAX_BYTES = 1 << 20
 
 
 class Cursor:
     """A place in a partition, for one reader. `position` is the offset to be read next, and may be set."""
 
-    def __init__(self, readers: Readers, topic: str, partition: int, offset: int, *, committed: bool) -> None:
+    def __init__(self, readers: Readers, tail: Tail, offset: int) -> None:
         """Made by `Readers.open`."""
-        self.topic = topic
-        self.partition = partition
+        (self.topic, self.partition), self.committed = tail.key
         self.position = offset
-        self.committed = committed
+        self._readers = readers
+        self._tail = tail
+        self._waiting: asyncio.Future[None] | None = None
+        self._closed = False
 
     async def read(self, *, records_max: int, bytes_max: int) -> list[Record]:
         """The next records, at least one: waits until there is one. `bytes_max` may be exceeded by a first large one.
 
         Leader changes, restarts and lost connections are waited out. Raises KafkaError: OFFSET_OUT_OF_RANGE,
         UNKNOWN_TOPIC_OR_PARTITION once it is certain, CORRUPT_MESSAGE and the like for records that cannot be read.
-        After it was cancelled, or raised, the position is as before and it may be called again.
+        After it was cancelled, or raised, it has lost nothing and may be called again.
         """
-        raise Unreachable("not connected")
+        while True:
+            chunk = await self._next_chunk(bytes_max)
+            found, self.position = chunk.take(self.position, records_max, bytes_max, at_least_one=True)
+            if found:
+                break
+        left_bytes = bytes_max - sum(record.size_bytes for record in found)
+        while len(found) < records_max and left_bytes > 0:
+            following = self._readers.recent.find(self._tail.key, self.position)
+            if following is None:
+                break
+            more, self.position = following.take(
+                self.position, records_max - len(found), left_bytes, at_least_one=False
+            )
+            if not more and following.next_offset != self.position:
+                break
+            found += more
+            left_bytes -= sum(record.size_bytes for record in more)
+        return found
+
+    async def _next_chunk(self, bytes_max: int) -> Chunk:
+        """One that knows what is at the position; waits for it at the end of the partition."""
+        readers, tail = self._readers, self._tail
+        while True:
+            position = self.position
+            chunk = readers.recent.find(tail.key, position)
+            if chunk is not None:
+                return chunk
+            if not tail.active or tail.next_offset != position:
+                fetched = await readers.fetch(tail, position, bytes_max)
+                if fetched.chunk.next_offset > position:
+                    return fetched.chunk
+                if not tail.active:
+                    tail.begin(position, readers.poll_at(fetched.leader, committed=self.committed))
+                if tail.next_offset > position:
+                    continue  # it has moved on meanwhile
+            await self._change()
+
+    async def _change(self) -> None:
+        self._waiting = self._tail.change()
+        try:
+            await self._waiting
+        finally:
+            self._waiting = None
 
     def close(self) -> None:
-        """No more reading. Call it, or what others share is kept for nobody."""
+        """No more reading; a read under way is cancelled. Call it, or what others share is kept for nobody."""
+        if not self._closed:
+            self._closed = True
+            if self._waiting is not None:
+                self._waiting.cancel()
+            self._readers.leave(self._tail)
 
 
 class Readers:
     """All readers of the gateway. `buffer_max_bytes` bounds the recent records that are kept for them together."""
 
     def __init__(self, cluster: Cluster, *, buffer_max_bytes: int) -> None:
+        self.recent = RecentChunks(buffer_max_bytes)
         self._cluster = cluster
+        self._fetching = Fetching(cluster)
+        self._tails: dict[Key, Tail] = {}
+        self._polls: dict[tuple[int, bool], LeaderPoll] = {}
+        self._under_way: dict[tuple[Key, int], asyncio.Task[Fetched]] = {}
 
     def open(self, topic: str, partition: int, offset: int, *, committed: bool = True) -> Cursor:
         """A cursor at an offset. With `committed`, records of open and aborted transactions are not seen."""
-        return Cursor(self, topic, partition, offset, committed=committed)
+        key = TopicPartition(topic, partition), committed
+        tail = self._tails.get(key)
+        if tail is None:
+            tail = self._tails[key] = Tail(key)
+        tail.cursors += 1
+        return Cursor(self, tail, offset)
 
     async def read_range(
         self,
@@ -54,7 +123,105 @@ class Readers:
 
         Waits for the first for `wait_ms`. Raises KafkaError, or Unreachable when no leader answers in good time.
         """
-        raise Unreachable("not connected")
+        place = TopicPartition(topic, partition)
+        found: list[Record] = []
+        left_bytes = bytes_max
+        while len(found) < records_max and left_bytes > 0:
+            fetched = await self._fetching.fetch(
+                place,
+                offset,
+                bytes_max=_fetch_bytes(left_bytes),
+                committed=committed,
+                patience_ms=self._cluster.timeout_ms,
+            )
+            if fetched.chunk.next_offset == offset:
+                break
+            more, after = fetched.chunk.take(
+                offset, records_max - len(found), left_bytes, at_least_one=not found
+            )
+            if after == offset:
+                break
+            found += more
+            offset = after
+            left_bytes -= sum(record.size_bytes for record in more)
+        if not found and wait_ms > 0:
+            return await self._wait_for_first(place, offset, records_max, bytes_max, wait_ms, committed)
+        return found
+
+    async def _wait_for_first(
+        self,
+        place: TopicPartition,
+        offset: int,
+        records_max: int,
+        bytes_max: int,
+        wait_ms: int,
+        committed: bool,
+    ) -> list[Record]:
+        cursor = self.open(*place, offset, committed=committed)
+        try:
+            async with asyncio.timeout(wait_ms / 1000):
+                return await cursor.read(records_max=records_max, bytes_max=bytes_max)
+        except TimeoutError:
+            return []
+        finally:
+            cursor.close()
+
+    # -- for cursors ----------------------------------------------------------------------------------------
+
+    async def fetch(self, tail: Tail, offset: int, bytes_max: int) -> Fetched:
+        """What is at an offset, of which nothing is kept. Cursors that ask for the same share one fetch."""
+        under_way = (tail.key, offset)
+        task = self._under_way.get(under_way)
+        if task is None:
+            place, committed = tail.key
+            size_bytes = _fetch_bytes(bytes_max)
+            task = asyncio.create_task(
+                self._fetching.fetch(place, offset, bytes_max=size_bytes, committed=committed)
+            )
+            self._under_way[under_way] = task
+            task.add_done_callback(lambda done: self._fetched(tail, offset, done))
+        return await asyncio.shield(task)
+
+    def _fetched(self, tail: Tail, offset: int, task: asyncio.Task[Fetched]) -> None:
+        del self._under_way[tail.key, offset]
+        if task.cancelled():
+            return
+        error = task.exception()
+        if isinstance(error, KafkaError):
+            self.recent.drop(tail.key)  # the partition may be another one by now
+        elif error is None and tail.cursors and task.result().chunk.next_offset > offset:
+            self.recent.add(tail.key, task.result().chunk)
+
+    def poll_at(self, broker_id: int, *, committed: bool) -> LeaderPoll:
+        """The long poll at a broker."""
+        key = broker_id, committed
+        poll = self._polls.get(key)
+        if poll is None:
+            poll = self._polls[key] = LeaderPoll(
+                self._cluster,
+                self.recent,
+                broker_id,
+                committed=committed,
+                on_idle=lambda: self._polls.pop(key, None),
+            )
+        return poll
+
+    def leave(self, tail: Tail) -> None:
+        """A cursor has been closed."""
+        tail.cursors -= 1
+        if not tail.cursors:
+            tail.end()
+            self._tails.pop(tail.key, None)
+            self.recent.drop(tail.key)
 
     async def close(self) -> None:
         """End all polls. Cursors must not be read any more."""
+        fetches = list(self._under_way.values())
+        for fetch in fetches:
+            fetch.cancel()
+        await asyncio.gather(*(poll.close() for poll in list(self._polls.values())))
+        await asyncio.gather(*fetches, return_exceptions=True)
+
+
+def _fetch_bytes(wanted_bytes: int) -> int:
+    return min(max(wanted_bytes, _FETCH_MIN_BYTES), _FETCH_MAX_BYTES)

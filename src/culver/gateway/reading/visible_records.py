@@ -1,0 +1,65 @@
+"""From what a fetch brought to the records that a reader may see: checked, decompressed, without aborted ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from culver.errors import ErrorCode, KafkaError
+from culver.gateway.cluster.view import TopicPartition
+from culver.gateway.reading.record import Record
+from culver.protocol.control_records import decode_end_marker
+from culver.protocol.messages.fetch import AbortedTransaction
+from culver.protocol.records import decode_records, iterate_whole_batches, verify_crc
+
+# What one batch may take when decompressed. A broker's batches are bounded compressed, not decompressed.
+BATCH_MAX_BYTES = 64 << 20
+
+
+def visible_records(
+    place: TopicPartition, fetched: bytes, offset: int, aborted: Iterable[AbortedTransaction]
+) -> tuple[list[Record], int]:
+    """(records from `offset` on, the offset to go on at), which is `offset` when there is no whole batch.
+
+    The first batch may begin before `offset`, and the last may be cut off. Control batches are none of the reader's
+    business, nor are those of the `aborted` transactions, which the broker names when asked for committed records
+    only. Raises KafkaError for a batch that is damaged or too large.
+    """
+    topic, partition = place
+    pending = sorted(aborted, key=lambda transaction: transaction.first_offset, reverse=True)
+    aborting: set[int] = set()
+    records: list[Record] = []
+    next_offset = offset
+    for position, header in iterate_whole_batches(fetched):
+        last_offset = header.last_offset
+        while pending and pending[-1].first_offset <= last_offset:
+            aborting.add(pending.pop().producer_id)
+        if header.is_control and header.producer_id in aborting:
+            marker = decode_end_marker(fetched[position : position + header.size_bytes])
+            if marker is not None and not marker.committed:
+                aborting.remove(header.producer_id)
+        if last_offset < next_offset:
+            continue
+        next_offset = last_offset + 1
+        if header.is_control or (header.is_transactional and header.producer_id in aborting):
+            continue
+        if not verify_crc(fetched, header, position):
+            raise KafkaError(
+                ErrorCode.CORRUPT_MESSAGE,
+                f"the batch at offset {header.base_offset} of {place} does not match its checksum",
+            )
+        timestamp_type = header.timestamp_type
+        records += [
+            Record(
+                topic,
+                partition,
+                record.offset,
+                record.timestamp,
+                timestamp_type,
+                record.key,
+                record.value,
+                record.headers,
+            )
+            for record in decode_records(fetched, BATCH_MAX_BYTES, position)
+            if record.offset >= offset
+        ]
+    return records, next_offset
