@@ -1,0 +1,1 @@
+"""Records pushed to receivers over server-sent events and WebSocket, with credits and acknowledgements."""
