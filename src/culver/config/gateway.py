@@ -83,6 +83,13 @@ class GatewayConfig(Settings):
         doc="Records that wait in memory for one slow push subscriber. Beyond it, reading for it stops until it "
         "has taken some.",
     )
+    push_receiver_timeout_ms: int = integer(
+        name="culver.http.push.receiver.timeout.ms",
+        default=MINUTE_MS,
+        minimum=100,
+        doc="A push subscriber that takes nothing of what is sent to it, or answers no ping, for this long is "
+        "disconnected, and its partitions go to others of its group.",
+    )
     reading_buffer_max_bytes: int = long(
         name="culver.http.reading.buffer.max.bytes",
         default=64 * MIB,

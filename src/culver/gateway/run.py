@@ -29,6 +29,9 @@ def serve(settings: GatewaySettings, listener: socket.socket) -> int:
     """Run the gateway on a socket that listens, until SIGTERM or SIGINT; the exit code."""
     # The thread that brings delivery reports must not wait five milliseconds, Python's default, for its turn.
     sys.setswitchinterval(_SWITCH_INTERVAL_SECONDS)
+    # Accepted connections inherit it. The kernel alone knows whether the other side takes anything, and closes a
+    # connection with a full buffer, which a server that wants to send the rest first never would.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, settings.push_receiver_timeout_ms)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_serve(settings, listener))
 
@@ -48,6 +51,10 @@ async def _serve(settings: GatewaySettings, listener: socket.socket) -> int:
         backlog=_BACKLOG,
         timeout_graceful_shutdown=_STOP_SECONDS,
         ws_max_size=_WEBSOCKET_MAX_BYTES,
+        ws_ping_interval=settings.push_receiver_timeout_ms / 2000,
+        ws_ping_timeout=settings.push_receiver_timeout_ms / 2000,
+        # One record goes to many receivers: compressed for each of them anew, it would cost more than all the rest.
+        ws_per_message_deflate=False,
         # Not behind a proxy that it knows of: what a client says about itself counts for nothing.
         proxy_headers=False,
     )
