@@ -24,6 +24,9 @@ from culver.protocol.records import Record, encode_batch
 _PRODUCE_BY_NAME = 12
 WAIT_SECONDS = 30.0
 
+# The first event loop of a process opens a pipe for signals that stays: it must not count as a test's leak.
+uvloop.run(asyncio.sleep(0))
+
 
 def run(test: Callable[[], Awaitable[Any]]) -> Any:
     """Run a test's coroutine on the gateway's kind of event loop, for a while at most."""

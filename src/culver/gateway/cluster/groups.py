@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from culver.errors import KafkaError
 from culver.gateway.cluster.cluster import Cluster
+from culver.gateway.cluster.group_offsets import CommittedOffset
 from culver.gateway.cluster.view import TopicPartition
 
 
@@ -45,15 +46,6 @@ class GroupDescription:
     coordinator: int
     members: tuple[MemberDescription, ...]
     error: KafkaError | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class CommittedOffset:
-    """How far a group has come in a partition: the offset it reads next."""
-
-    offset: int
-    leader_epoch: int = -1
-    metadata: str = ""
 
 
 async def list_groups(cluster: Cluster) -> list[GroupListing]:
