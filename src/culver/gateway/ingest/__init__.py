@@ -1,0 +1,1 @@
+"""Takes in what log shippers already send: OTLP, Loki push, Elasticsearch bulk and plain lines."""

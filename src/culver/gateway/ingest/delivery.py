@@ -1,0 +1,144 @@
+"""From log entries to acknowledged records: which topic, what was refused, what may be sent again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import wraps
+from itertools import islice
+from typing import TypeVar
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from culver.core.names import is_valid_topic_name
+from culver.errors import KafkaError
+from culver.gateway.errors import HttpError, Problem
+from culver.gateway.ingest.events import Entry, Refused
+from culver.gateway.problems import RETRY_AFTER_SECONDS, http_error, unreachable
+from culver.gateway.producing import Outgoing
+from culver.gateway.routing import Handler, Parameter
+from culver.gateway.services import services_of
+from culver.wire_client import Unreachable
+
+TOPIC_HEADER = "x-culver-topic"
+TOPIC_PARAMETERS = (
+    Parameter("topic", "The topic, instead of the one that is configured for log lines."),
+    Parameter(
+        TOPIC_HEADER, "The same as `topic`, for shippers that cannot change the address.", where="header"
+    ),
+)
+# Entries are read so many at a time; then the loop gets to do other things.
+_ENTRIES_AT_A_TIME = 250
+_REASONS_MAX = 5
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of the entries of one request. All that count as accepted are acknowledged by the cluster."""
+
+    accepted: int = 0
+    # Places among the entries, and why: these will be refused again however often they are sent.
+    refused: list[tuple[int, str]] = field(default_factory=list)
+    # What stood in the way of others, which may well be taken later.
+    retriable: KafkaError | None = None
+
+    @property
+    def reason(self) -> str:
+        """Why entries were refused, for a person: how many, and each reason once."""
+        reasons = list(dict.fromkeys(reason for _, reason in self.refused))
+        shown = "; ".join(reasons[:_REASONS_MAX])
+        more = f"; and {len(reasons) - _REASONS_MAX} other reasons" if len(reasons) > _REASONS_MAX else ""
+        return (
+            f"{len(self.refused)} of {len(self.refused) + self.accepted} entries were refused: {shown}{more}"
+        )
+
+
+def topic_of(request: Request) -> str:
+    """The topic that a request asks for, or the one that is configured. HttpError 422 when it is no topic's name."""
+    return checked_topic(named_topic(request) or services_of(request).settings.ingest_topic)
+
+
+def named_topic(request: Request) -> str | None:
+    """The topic that a request asks for: in its query, or in a header."""
+    return request.query_params.get("topic") or request.headers.get(TOPIC_HEADER)
+
+
+def checked_topic(name: str) -> str:
+    if not is_valid_topic_name(name):
+        raise HttpError(Problem.INVALID_VALUE, f"{name[:300]!r} cannot be the name of a topic")
+    return name
+
+
+async def deliver(request: Request, topic: str, entries: Iterable[Entry | Refused]) -> Outcome:
+    """Write the entries to the topic and wait until they are acknowledged by all in-sync replicas. Busy: 429."""
+    outcome = Outcome()
+    records: list[Outgoing] = []
+    places: list[int] = []
+    for place, entry in enumerate(await gathered(entries)):
+        if isinstance(entry, Refused):
+            outcome.refused.append((place, entry.reason))
+        else:
+            places.append(place)
+            records.append(Outgoing(topic, entry.value, entry.key))
+    for place, error in zip(places, await send(request, records), strict=True):
+        if error is None:
+            outcome.accepted += 1
+        elif error.retriable:
+            outcome.retriable = error
+        else:
+            outcome.refused.append((place, str(error)))
+    outcome.refused.sort()
+    return outcome
+
+
+async def send(request: Request, records: Sequence[Outgoing]) -> list[KafkaError | None]:
+    """What stood in the way of each record; None where it is acknowledged by all in-sync replicas."""
+    return [sent.error for sent in await services_of(request).producing.send(records, acks="all")]
+
+
+async def gathered(items: Iterable[T]) -> list[T]:
+    """The items, with pauses for the event loop: decoding a large body must not hold up everybody else."""
+    found: list[T] = []
+    iterator = iter(items)
+    while part := list(islice(iterator, _ENTRIES_AT_A_TIME)):
+        found += part
+        await asyncio.sleep(0)
+    return found
+
+
+def try_later(error: KafkaError) -> HttpError:
+    """503: shippers keep what they have and send it again. A part of it may be written already, and comes twice."""
+    return HttpError(
+        Problem.UNAVAILABLE,
+        f"the cluster does not take it now: {error}",
+        headers={"retry-after": str(RETRY_AFTER_SECONDS)},
+    )
+
+
+def errors_as(render: Callable[[Request, HttpError], Response]) -> Callable[[Handler], Handler]:
+    """Errors of the handler in the form that its protocol asks for."""
+
+    def wrapped(handler: Handler) -> Handler:
+        @wraps(handler)
+        async def call(request: Request) -> Response:
+            try:
+                return await handler(request)
+            except HttpError as error:
+                return render(request, error)
+            except KafkaError as error:
+                return render(request, try_later(error) if error.retriable else http_error(error))
+            except Unreachable as error:
+                return render(request, unreachable(error))
+
+        return call
+
+    return wrapped
+
+
+def media_type(request: Request) -> str:
+    """The body's media type without its parameters, in small letters."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
