@@ -1,12 +1,13 @@
 """What may come in: from where, how large, how long it may take, and how much of it at a time.
 
-Memory is taken for what has arrived, never for what a client announces. A body over the limit is read no further
+Memory is taken for what has arrived, never for what a client announces. A body over the limit is kept no further
 than the limit, whether it was announced or comes in chunks.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
 import zlib
 from collections.abc import AsyncIterator, Iterable
@@ -24,6 +25,9 @@ from culver.gateway.settings import GatewaySettings
 from culver.protocol.compression import Codec, decompress
 
 RETRY_AFTER_SECONDS = 1
+# What is taken of a refused body, to give the client a chance to read why.
+_DISCARD_MAX_BYTES = 64 * 1024 * 1024
+_DISCARD_SECONDS = 2.0
 
 _CODECS = {"gzip": Codec.GZIP, "x-gzip": Codec.GZIP, "zstd": Codec.ZSTD}
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -55,25 +59,41 @@ class Admission:
         limit = self._body_max_bytes if max_bytes is None else min(max_bytes, self._body_max_bytes)
         taken = _Taken(self)
         try:
-            announced = _announced_bytes(request)
-            if announced > limit:
-                raise _too_large(limit)
-            self._check_room(announced)
-            async with asyncio.timeout(self._body_timeout_s):
-                body = await _read(request, limit, taken)
+            body = await self._arrived(request, limit, taken)
             encodings = _encodings(request)
             if encodings:
                 body = _decoded(body, encodings, limit)
                 taken.take(len(body))
             yield body
+        finally:
+            taken.release()
+
+    async def _arrived(self, request: Request, limit: int, taken: _Taken) -> bytes:
+        """The body as it was sent."""
+        stream = request.stream()
+        try:
+            announced = _announced_bytes(request)
+            if announced > limit:
+                raise _too_large(limit)
+            self._check_room(announced)
+            async with asyncio.timeout(self._body_timeout_s):
+                return await _read(stream, limit, taken)
         except TimeoutError:
             raise HttpError(
                 Problem.REQUEST_TIMEOUT,
                 f"the body did not arrive within {self._body_timeout_s:g} seconds",
                 headers={"connection": "close"},
             ) from None
-        finally:
-            taken.release()
+        except ClientDisconnect:
+            # Nobody is there to read the answer; it only ends the request.
+            raise HttpError(
+                Problem.BAD_REQUEST, "the client went away before the body was complete"
+            ) from None
+        except HttpError:
+            if _closes(request):
+                taken.release()
+                await _discard(stream)
+            raise
 
     def _check_room(self, size: int) -> None:
         if self.in_flight_bytes and self.in_flight_bytes + size > self._in_flight_max_bytes:
@@ -105,9 +125,7 @@ class _Taken:
 
 
 def _too_large(limit: int) -> HttpError:
-    return HttpError(
-        Problem.TOO_LARGE, f"the body is larger than {limit} bytes", headers={"connection": "close"}
-    )
+    return HttpError(Problem.TOO_LARGE, f"the body is larger than {limit} bytes")
 
 
 def _announced_bytes(request: Request) -> int:
@@ -115,22 +133,40 @@ def _announced_bytes(request: Request) -> int:
     return int(text) if text is not None and text.isascii() and text.isdigit() else 0
 
 
-async def _read(request: Request, limit: int, taken: _Taken) -> bytes:
+async def _read(stream: AsyncIterator[bytes], limit: int, taken: _Taken) -> bytes:
     chunks: list[bytes] = []
     size = 0
-    try:
-        async for chunk in request.stream():
-            if not chunk:
-                continue
-            size += len(chunk)
-            if size > limit:
-                raise _too_large(limit)
-            taken.take(len(chunk))
-            chunks.append(chunk)
-    except ClientDisconnect:
-        # Nobody is there to read the answer; it only ends the request.
-        raise HttpError(Problem.BAD_REQUEST, "the client went away before the body was complete") from None
+    async for chunk in stream:
+        if not chunk:
+            continue
+        size += len(chunk)
+        if size > limit:
+            raise _too_large(limit)
+        taken.take(len(chunk))
+        chunks.append(chunk)
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+def _closes(request: Request) -> bool:
+    """Whether the connection is closed behind the answer, though the client may still be sending.
+
+    A client that has been told to wait for "100 Continue" has not begun.
+    """
+    return "close" in request.headers.get("connection", "").lower() and "expect" not in request.headers
+
+
+async def _discard(stream: AsyncIterator[bytes]) -> None:
+    """Take some of what still comes and drop it: cut off in the middle of sending, a client never reads the answer.
+
+    Connections that stay open need no help: the server drops the rest behind the answer.
+    """
+    size = 0
+    with contextlib.suppress(TimeoutError, ClientDisconnect):
+        async with asyncio.timeout(_DISCARD_SECONDS):
+            async for chunk in stream:
+                size += len(chunk)
+                if size > _DISCARD_MAX_BYTES:
+                    return
 
 
 def _encodings(request: Request) -> list[str]:

@@ -9,14 +9,24 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.routing import BaseRoute, WebSocketRoute
 
+from culver.gateway import openapi
 from culver.gateway.admission import PlaceCheck
+from culver.gateway.ingest import routes as ingest
 from culver.gateway.problems import EXCEPTION_HANDLERS
+from culver.gateway.push import routes as push
+from culver.gateway.rest import produce
 from culver.gateway.routing import Endpoint, routes
 from culver.gateway.services import Services
 
 # One line for each part of the gateway. A path that could be taken for another's stands after it.
-ENDPOINTS: list[Endpoint] = []
-WEBSOCKETS: list[WebSocketRoute] = []
+ENDPOINTS: list[Endpoint] = [
+    *produce.ROUTES,
+    *push.ROUTES,
+    *ingest.ROUTES,
+]
+WEBSOCKETS: list[WebSocketRoute] = [
+    *push.WEBSOCKETS,
+]
 # Routes that are no endpoints of the API: files of the console and the like.
 PAGES: list[BaseRoute] = []
 
@@ -33,7 +43,7 @@ def build(services: Services) -> Starlette:
             await services.close()
 
     app = Starlette(
-        routes=[*routes(ENDPOINTS), *WEBSOCKETS, *PAGES],
+        routes=[*routes([*ENDPOINTS, openapi.endpoint(ENDPOINTS)]), *WEBSOCKETS, *PAGES],
         middleware=[Middleware(PlaceCheck, http=services.settings.http)],
         exception_handlers=EXCEPTION_HANDLERS,
         lifespan=lifespan,

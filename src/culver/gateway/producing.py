@@ -17,12 +17,15 @@ import msgspec
 
 from culver.errors import ERRORS, ErrorCode, KafkaError
 from culver.gateway.admission import Busy
+from culver.gateway.cluster.cluster import Cluster
+from culver.gateway.known_topics import KnownTopics
 from culver.logging import get_logger
 
 _log = get_logger("culver.gateway.producing")
 
 ACKS = ("all", "1", "0")
 NO_PARTITION = -1  # the partitioner chooses: by the key, or any
+NO_OFFSET = -1
 
 # How long records may wait for the cluster before their request is answered with a failure.
 DELIVERY_TIMEOUT_MS = 30_000
@@ -38,7 +41,6 @@ _LOCAL_CODES = {
     confluent_kafka.KafkaError._TIMED_OUT: ErrorCode.REQUEST_TIMED_OUT,
     confluent_kafka.KafkaError._TIMED_OUT_QUEUE: ErrorCode.REQUEST_TIMED_OUT,
     confluent_kafka.KafkaError._UNKNOWN_TOPIC: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    confluent_kafka.KafkaError._UNKNOWN_PARTITION: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     confluent_kafka.KafkaError._TRANSPORT: ErrorCode.NETWORK_EXCEPTION,
     confluent_kafka.KafkaError._ALL_BROKERS_DOWN: ErrorCode.BROKER_NOT_AVAILABLE,
     confluent_kafka.KafkaError._UNSUPPORTED_FEATURE: ErrorCode.UNSUPPORTED_VERSION,
@@ -64,12 +66,20 @@ class Sent(msgspec.Struct, frozen=True, gc=False):
     error: KafkaError | None = None
 
 
+class UnknownPartition(KafkaError):
+    """The topic is there, the partition is not: Kafka has one code for both."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+
+
 class Producing:
     """All records that the gateway writes."""
 
     def __init__(
         self,
         bootstrap: str,
+        cluster: Cluster,
         *,
         in_flight_max_bytes: int,
         client_settings: Mapping[str, str] | None = None,
@@ -92,43 +102,90 @@ class Producing:
         }
         self._in_flight_max_bytes = in_flight_max_bytes
         self.in_flight_bytes = 0
-        self._producers: dict[str, _Producer] = {}
+        self.topics = KnownTopics(cluster)
+        self._producers: dict[tuple[str, bool], _Producer] = {}
         self._closing = False
+
+    async def start(self) -> None:
+        """Make the usual producer, which needs half a second to introduce itself to the cluster."""
+        self._producer("all")
 
     async def send(self, records: Sequence[Outgoing], *, acks: str = "all") -> list[Sent]:
         """Write the records and wait until each is acknowledged as asked, or has failed: one Sent each, in order.
 
         acks: "all" (every in-sync replica; written once, in order), "1" (the leader) or "0" (nobody is asked).
-        Busy when too much waits for the cluster already.
+        Busy when too much waits for the cluster already; Unreachable when there is none to ask for the topics.
         """
+        results = await self._send(records, acks, alone=False)
+        too_large = [index for index, sent in enumerate(results) if _is_too_large(sent)]
+        if too_large:
+            # Refused is the batch in which a record travelled, perhaps with others. Alone it is told by its own size.
+            again = await self._send([records[index] for index in too_large], acks, alone=True)
+            for index, sent in zip(too_large, again, strict=True):
+                results[index] = sent
+        self._notice_missing(records, results)
+        return results
+
+    async def _send(self, records: Sequence[Outgoing], acks: str, *, alone: bool) -> list[Sent]:
         if self._closing:
             raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "the gateway is shutting down")
         if not records:
             return []
+        refusals = await self._refusals({record.topic for record in records})
         size = sum(_size(record) for record in records)
         if self.in_flight_bytes and self.in_flight_bytes + size > self._in_flight_max_bytes:
             raise Busy(f"{self.in_flight_bytes} bytes of records wait for the cluster; try again in a moment")
         self.in_flight_bytes += size
-        producer = self._producer(acks)
         delivery = _Delivery(len(records), partial(self._give_back, size))
-        for start in range(0, len(records), _RECORDS_AT_A_TIME):
-            if start:
-                await asyncio.sleep(0)
-            for index, record in enumerate(records[start : start + _RECORDS_AT_A_TIME], start):
-                producer.produce(record, delivery, index)
+        left = len(records)
+        try:
+            producer = self._producer(acks, alone)
+            for start in range(0, len(records), _RECORDS_AT_A_TIME):
+                if start:
+                    await asyncio.sleep(0)
+                for index, record in enumerate(records[start : start + _RECORDS_AT_A_TIME], start):
+                    if record.topic in refusals:
+                        delivery.settle(index, Sent(record.partition, NO_OFFSET, refusals[record.topic]))
+                    else:
+                        producer.produce(record, delivery, index)
+                    left -= 1
+        except BaseException as error:
+            # Not handed over, as the gateway is ending or cannot make a producer.
+            failed = Sent(
+                NO_PARTITION, NO_OFFSET, KafkaError(ErrorCode.OPERATION_NOT_ATTEMPTED, type(error).__name__)
+            )
+            for index in range(len(records) - left, len(records)):
+                delivery.settle(index, failed)
+            raise
         return await delivery.done
+
+    async def _refusals(self, topics: set[str]) -> dict[str, KafkaError]:
+        """Why topics cannot be written to, for those that cannot."""
+        refusals = {}
+        for topic in topics:
+            if topic not in self.topics and (error := await self.topics.check(topic)) is not None:
+                refusals[topic] = error
+        return refusals
+
+    def _notice_missing(self, records: Sequence[Outgoing], results: Sequence[Sent]) -> None:
+        """A topic that has gone is asked for again the next time."""
+        for record, sent in zip(records, results, strict=True):
+            if sent.error is not None and sent.error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                self.topics.forget(record.topic)
 
     def _give_back(self, size: int) -> None:
         self.in_flight_bytes -= size
 
-    def _producer(self, acks: str) -> _Producer:
-        producer = self._producers.get(acks)
+    def _producer(self, acks: str, alone: bool = False) -> _Producer:
+        producer = self._producers.get((acks, alone))
         if producer is None or producer.fatal:
             if producer is not None:
                 _log.error("producer failed for good and is replaced", acks=acks)
                 producer.retire()
             settings = {**self._settings, "acks": acks, "enable.idempotence": acks == "all"}
-            producer = self._producers[acks] = _Producer(settings)
+            if alone:
+                settings["batch.num.messages"] = 1
+            producer = self._producers[acks, alone] = _Producer(settings)
         return producer
 
     async def close(self) -> None:
@@ -136,6 +193,10 @@ class Producing:
         self._closing = True
         producers = list(self._producers.values())
         await asyncio.gather(*(asyncio.to_thread(producer.close) for producer in producers))
+
+
+def _is_too_large(sent: Sent) -> bool:
+    return sent.error is not None and sent.error.code is ErrorCode.MESSAGE_TOO_LARGE
 
 
 def _size(record: Outgoing) -> int:
@@ -190,12 +251,13 @@ class _Producer:
             delivery.settle(index, self._failed(record.partition, error.args[0]))
         except BufferError:
             full = KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too many records wait for the cluster")
-            delivery.settle(index, Sent(record.partition, -1, full))
+            delivery.settle(index, Sent(record.partition, NO_OFFSET, full))
 
     def _reported(self, delivery: _Delivery, index: int, error: Any, message: Any) -> None:
         """In the thread, for each record: keep it for the next bunch."""
         if error is None:
-            sent = Sent(message.partition(), message.offset() if message.offset() is not None else -1)
+            offset = message.offset()
+            sent = Sent(message.partition(), NO_OFFSET if offset is None else offset)
         else:
             sent = self._failed(message.partition(), error)
         self._reports.append((delivery, index, sent))
@@ -203,7 +265,7 @@ class _Producer:
     def _failed(self, partition: int, error: Any) -> Sent:
         if error.fatal():
             self.fatal = True
-        return Sent(partition, -1, kafka_error(error))
+        return Sent(partition, NO_OFFSET, kafka_error(error))
 
     def _poll(self) -> None:
         while not self._ending:
@@ -235,6 +297,8 @@ def _settle_all(reports: list[tuple[_Delivery, int, Sent]]) -> None:
 
 def kafka_error(error: Any) -> KafkaError:
     """librdkafka's error as one of the protocol's table; its own codes are below zero."""
+    if error.code() == confluent_kafka.KafkaError._UNKNOWN_PARTITION:
+        return UnknownPartition("the topic has no such partition")
     code = _LOCAL_CODES.get(error.code())
     if code is None:
         info = ERRORS.get(error.code()) if error.code() > 0 else None

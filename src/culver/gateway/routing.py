@@ -16,6 +16,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from culver.gateway.errors import HttpError, Problem
 
@@ -74,22 +75,27 @@ def routes(endpoints: Iterable[Endpoint]) -> list[Route]:
         handlers = by_path.setdefault(endpoint.path, {})
         assert endpoint.method not in handlers, f"{endpoint.method} {endpoint.path} is declared twice"
         handlers[endpoint.method] = endpoint.handler
-    return [Route(path, _by_method(handlers), methods=None) for path, handlers in by_path.items()]
+    return [Route(path, _Methods(handlers)) for path, handlers in by_path.items()]
 
 
-def _by_method(handlers: dict[str, Handler]) -> Handler:
-    """One handler that calls the one for the request's method; HEAD is GET without its body."""
-    if "GET" in handlers:
-        handlers = {**handlers, "HEAD": handlers["GET"]}
-    allowed = ", ".join(sorted(handlers))
+class _Methods:
+    """The ASGI application of one path: calls the handler for the request's method. HEAD is GET without its body.
 
-    async def call(request: Request) -> Response:
-        handler = handlers.get(request.method)
+    As an application, not a function, it gets every method, and Starlette looks for raised errors once, not twice.
+    """
+
+    def __init__(self, handlers: dict[str, Handler]) -> None:
+        self._handlers = handlers
+        if "GET" in handlers:
+            self._handlers = {**handlers, "HEAD": handlers["GET"]}
+        self._allowed = ", ".join(sorted(self._handlers))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        handler = self._handlers.get(scope["method"])
         if handler is None:
-            raise HttpError(Problem.METHOD_NOT_ALLOWED, headers={"allow": allowed})
-        return await handler(request)
-
-    return call
+            raise HttpError(Problem.METHOD_NOT_ALLOWED, headers={"allow": self._allowed})
+        response = await handler(Request(scope, receive, send))
+        await response(scope, receive, send)
 
 
 def json_response(

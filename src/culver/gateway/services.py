@@ -11,6 +11,7 @@ from starlette.requests import HTTPConnection
 from culver.gateway.admission import Admission
 from culver.gateway.cluster.cluster import Cluster
 from culver.gateway.producing import Producing
+from culver.gateway.push.subscriptions import Subscriptions
 from culver.gateway.reading.partition_reader import Readers
 from culver.gateway.settings import GatewaySettings
 
@@ -25,11 +26,19 @@ class Services:
         self.readers = Readers(self.cluster, buffer_max_bytes=settings.reading_buffer_max_bytes)
         self.producing = Producing(
             settings.bootstrap,
+            self.cluster,
             in_flight_max_bytes=settings.in_flight_max_bytes,
             client_settings=settings.client_settings,
         )
         # Set when the gateway is told to end: streams that would go on for ever end then.
         self.stopping = asyncio.Event()
+        self.subscriptions = Subscriptions(
+            self.cluster,
+            self.readers,
+            self.stopping,
+            subscribers_max=settings.push_subscribers_max,
+            buffer_bytes=settings.push_buffer_bytes,
+        )
         self._started = AsyncExitStack()
 
     async def start(self) -> None:
@@ -42,6 +51,9 @@ class Services:
             await self.cluster.start()
             started.push_async_callback(self.readers.close)
             started.push_async_callback(self.producing.close)
+            await self.producing.start()
+            started.push_async_callback(self.subscriptions.close)
+            await self.subscriptions.start()
             self._started = started.pop_all()
 
     async def close(self) -> None:
