@@ -60,7 +60,7 @@ class Cluster:
         """Begin. Succeeds even if no broker is up yet."""
         try:
             await self.view()
-        except Unreachable:
+        except (Unreachable, KafkaError):
             return  # whoever asks next tries again, and is told
 
     async def close(self) -> None:
@@ -94,6 +94,7 @@ class Cluster:
         addresses = self._anyone() if broker_id is None else [await self._address(broker_id)]
         share_ms = limit_ms if once else min(limit_ms, max(_SHARE_MIN_MS, limit_ms / len(addresses)))
         reasons = []
+        unknown: KafkaError | None = None
         for address in addresses:
             sent = False
             try:
@@ -119,10 +120,12 @@ class Cluster:
                 )
                 if once and sent:
                     break
+            except KafkaError as error:
+                unknown = error  # while a cluster is being upgraded, another may know it
             else:
                 self._failed_at.pop(address, None)
                 return answer
-        raise Unreachable("; ".join(dict.fromkeys(reasons)))
+        raise unknown or Unreachable("; ".join(dict.fromkeys(reasons)))
 
     async def ask_coordinator(
         self,

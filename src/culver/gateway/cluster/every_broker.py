@@ -12,15 +12,16 @@ from culver.wire_client import Unreachable
 R = TypeVar("R", bound=Message)
 
 # A broker that is down must not hold up what the others have to say for long.
-_TIMEOUT_MS = 5_000.0
+_TIMEOUT_MAX_MS = 5_000.0
 
 
 async def ask_every_broker(cluster: Cluster, request: Message, response: type[R]) -> dict[int, R]:
     """The answers of the brokers that gave one. Unreachable when none did, KafkaError(UNSUPPORTED_VERSION)."""
     brokers = list((await cluster.view()).brokers)
+    timeout_ms = min(cluster.timeout_ms, _TIMEOUT_MAX_MS)
     results = await asyncio.gather(
         *(
-            cluster.ask(request, response, broker_id=broker_id, timeout_ms=_TIMEOUT_MS)
+            cluster.ask(request, response, broker_id=broker_id, timeout_ms=timeout_ms)
             for broker_id in brokers
         ),
         return_exceptions=True,
