@@ -97,7 +97,7 @@ class _Attempt:
         self.newly_damaged: dict[_Group, DamagedFile] = {}
 
     def run(self) -> SearchResult:
-        candidates = [entry for entry in self._files.values() if _may_hold(entry, self._search)]
+        candidates = [entry for entry in self._files.values() if may_hold(entry, self._search)]
         self._result.files_passed_over = len(self._files) - len(candidates)
         candidates = [entry for entry in candidates if _Group(entry.path, _ALL_GROUPS) not in self._damaged]
         candidates.sort(key=lambda entry: entry.ts_max, reverse=True)
@@ -156,13 +156,13 @@ class _Attempt:
         found: list[_Hit] = []
         with RowReader(self._root, entry) as reader:
             groups = reader.groups_between(search.since, search.until)
-            for group, rows in _matching_rows(self._root, entry, search, groups):
+            for group, rows in matching_rows(self._root, entry, search, groups):
                 if newest.is_too_old(reader.ts_max(group)) or len(found) >= search.limit:
                     break
                 if _Group(entry.path, group) in self._damaged:
                     continue
                 try:
-                    hits = _kept(entry.path, group, rows, reader.read(group, _short_columns(search)), search)
+                    hits = _kept(entry.path, group, rows, reader.read(group, short_columns(search)), search)
                 except DamagedFile as problem:
                     self.newly_damaged[_Group(entry.path, group)] = problem
                     continue
@@ -191,7 +191,8 @@ def _missing(root: str, entry: FileEntry) -> DamagedFile:
     return DamagedFile.parquet(path, "is missing")
 
 
-def _may_hold(entry: FileEntry, search: Search) -> bool:
+def may_hold(entry: FileEntry, search: Search) -> bool:
+    """Whether the manifest leaves it open that the file has a row that is wanted."""
     if entry.ts_max < search.since or entry.ts_min >= search.until:
         return False
     return search.where is None or may_match(search.where, entry.values, entry.ts_min, entry.ts_max)
@@ -218,7 +219,7 @@ class _Newest:
             return len(self._times) >= self._limit and self._times[0] >= time
 
 
-def _matching_rows(
+def matching_rows(
     root: str, entry: FileEntry, search: Search, groups: range
 ) -> Iterator[tuple[int, list[int] | None]]:
     """Row groups whose text matches, the newest first, with their rows in ascending order; None for all rows."""
@@ -241,7 +242,7 @@ def _matching_rows(
         yield group, [row - group * size for row in reversed(list(hits))]
 
 
-def _short_columns(search: Search) -> list[str]:
+def short_columns(search: Search) -> list[str]:
     """What has to be read to know whether a row is wanted: its time, and what the condition looks at."""
     looked_at = columns_of(search.where) if search.where is not None else set()
     return sorted({"fields" if name.startswith(FIELDS) else name for name in looked_at} | {"ts"})
@@ -252,6 +253,13 @@ def _kept(path: str, group: int, rows: list[int] | None, events: pa.Table, searc
     numbers = pa.array(rows if rows is not None else range(events.num_rows), pa.int64())
     if rows is not None:
         events = events.take(numbers)
+    times, mask = times_and_mask(events, search)
+    kept = zip(times.filter(mask).to_pylist(), numbers.filter(mask).to_pylist(), strict=True)
+    return [_Hit(time, path, group, row) for time, row in kept][-search.limit :]
+
+
+def times_and_mask(events: pa.Table, search: Search) -> tuple[pa.Int64Array, pa.BooleanArray]:
+    """The times of rows, and which of the rows the search's times and condition let through."""
     times = events["ts"].cast(pa.int64()).combine_chunks()
     # As scalars of Arrow: given plain numbers it looks for pandas, which is not there, each time anew.
     since, until = pa.scalar(search.since, pa.int64()), pa.scalar(search.until, pa.int64())
@@ -260,5 +268,4 @@ def _kept(path: str, group: int, rows: list[int] | None, events: pa.Table, searc
         mask = pc.and_kleene(mask, mask_of(search.where, events))
     if isinstance(mask, pa.ChunkedArray):
         mask = mask.combine_chunks()
-    kept = zip(times.filter(mask).to_pylist(), numbers.filter(mask).to_pylist(), strict=True)
-    return [_Hit(time, path, group, row) for time, row in kept][-search.limit :]
+    return times, mask

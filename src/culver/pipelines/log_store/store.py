@@ -209,13 +209,7 @@ class LogStore:
         `text` is as in `text_query`, `where` as in `where`; times are datetimes, microseconds since 1970, ISO 8601
         text, or ages such as "2h"; since <= ts < until. Raises QueryError.
         """
-        search = Search(
-            compile_text(text),
-            moment_us(since, START_OF_TIME_US),
-            moment_us(until, END_OF_TIME_US),
-            parse_where(where),
-            limit,
-        )
+        search = compiled_search(text, since, until, where, limit)
         for _ in range(_SEARCH_ATTEMPTS):
             result = searching.run(self.path, self._manifest.state(), search)
             # A file that has gone was merged or expired since the manifest was read, or it is lost.
@@ -246,6 +240,19 @@ class LogStore:
     def repair(self) -> RepairResult:
         """Build damaged indexes again, save what can be read of damaged Parquet files; says what was lost."""
         return repairing.repair(self.path, self._manifest)
+
+
+def compiled_search(
+    text: str = "", since: Moment = None, until: Moment = None, where: str = "", limit: int = 50
+) -> Search:
+    """What is looked for, as `LogStore.find` takes it. Raises QueryError."""
+    return Search(
+        compile_text(text),
+        moment_us(since, START_OF_TIME_US),
+        moment_us(until, END_OF_TIME_US),
+        parse_where(where),
+        limit,
+    )
 
 
 def _plain(offsets: Any) -> Any:

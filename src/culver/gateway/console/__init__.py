@@ -1,0 +1,1 @@
+"""The console: what it shows, as JSON under /api, and its pages."""

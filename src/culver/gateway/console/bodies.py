@@ -1,0 +1,26 @@
+"""Reads the JSON bodies of the console's requests."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+from starlette.requests import Request
+
+from culver.gateway.errors import HttpError, Problem
+from culver.gateway.services import services_of
+
+BODY_MAX_BYTES = 1024 * 1024
+
+Body = TypeVar("Body")
+
+
+async def body_of(request: Request, kind: type[Body], *, max_bytes: int = BODY_MAX_BYTES) -> Body:
+    """The request's JSON, as this type. An empty body stands for {}."""
+    async with services_of(request).admission.body(request, max_bytes=max_bytes) as content:
+        try:
+            return msgspec.json.decode(content or b"{}", type=kind)
+        except msgspec.DecodeError as error:  # and ValidationError, which is one
+            raise HttpError(Problem.INVALID_JSON, str(error)) from None
+        except RecursionError:
+            raise HttpError(Problem.INVALID_JSON, "the body is nested too deeply") from None

@@ -1,0 +1,215 @@
+"""/api/cluster and /api/brokers: the cluster at a glance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from culver import __version__
+from culver.errors import KafkaError
+from culver.gateway.cluster.groups import list_groups
+from culver.gateway.cluster.topics import ConfigEntry, ConfigResource, ResourceKind, describe_configs
+from culver.gateway.cluster.view import ClusterView, PartitionView, TopicPartition
+from culver.gateway.console.topic_figures import Disk, LogDirectory
+from culver.gateway.routing import Answer, Endpoint, json_response
+from culver.gateway.services import Services, services_of
+from culver.wire_client import Unreachable
+
+# Brokers that have settings of this kind are Culver's.
+_OWN_SETTINGS = "culver."
+
+
+class Counts(msgspec.Struct, frozen=True):
+    """How much there is of everything. None: not known."""
+
+    brokers: int
+    topics: int
+    internal_topics: int
+    partitions: int
+    groups: int | None
+    under_replicated: int
+    offline: int
+
+
+class Features(msgspec.Struct, frozen=True):
+    """What pages have something to show."""
+
+    log_search: bool
+    pipelines: bool
+    transactions: bool
+
+
+class ClusterAnswer(msgspec.Struct, frozen=True):
+    """The cluster at a glance."""
+
+    cluster_id: str | None
+    is_culver: bool
+    software: str
+    gateway_version: str
+    controller_id: int | None
+    bootstrap: str
+    counts: Counts
+    features: Features
+
+
+class BrokerAnswer(msgspec.Struct, frozen=True):
+    """One broker. `error` when it could not be asked about its disks."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None
+    is_controller: bool
+    leaders: int
+    replicas: int
+    under_replicated: int
+    offline_replicas: int
+    bytes: int | None
+    log_dirs: list[LogDirectory]
+    software: str | None
+    version: str | None
+    error: str | None
+
+
+class BrokersAnswer(msgspec.Struct, frozen=True):
+    """All brokers, by id."""
+
+    items: list[BrokerAnswer]
+
+
+@dataclass(slots=True)
+class Health:
+    """How many partitions are not as they should be."""
+
+    partitions: int = 0
+    under_replicated: int = 0
+    offline: int = 0
+
+    @classmethod
+    def of(cls, partitions: Iterable[PartitionView]) -> Health:
+        health = cls()
+        for partition in partitions:
+            health.partitions += 1
+            health.under_replicated += len(partition.isr) < len(partition.replicas)
+            health.offline += partition.leader < 0
+        return health
+
+
+def _all_partitions(view: ClusterView) -> Iterator[tuple[TopicPartition, PartitionView]]:
+    for topic in view.topics.values():
+        for partition in topic.partitions:
+            yield TopicPartition(topic.name, partition.index), partition
+
+
+async def is_culver(services: Services, view: ClusterView) -> bool:
+    """Whether Culver's own brokers are behind the gateway."""
+    broker_id = next(iter(sorted(view.brokers)), None)
+    if broker_id is None:
+        return False
+
+    async def ask() -> list[ConfigEntry]:
+        resource = ConfigResource(ResourceKind.BROKER, str(broker_id))
+        found = (await describe_configs(services.cluster, [resource]))[resource]
+        if isinstance(found, KafkaError):
+            raise found
+        return found
+
+    try:
+        settings = await services.console.broker_settings.get(broker_id, ask)
+    except (KafkaError, Unreachable):
+        return False
+    return any(entry.name.startswith(_OWN_SETTINGS) for entry in settings)
+
+
+async def cluster(request: Request) -> Response:
+    services = services_of(request)
+    view = await services.cluster.view()
+    health = Health.of(partition for _, partition in _all_partitions(view))
+    internal = sum(topic.internal for topic in view.topics.values())
+    groups: int | None
+    try:
+        groups = len(await services.console.groups.get("", lambda: list_groups(services.cluster)))
+    except (KafkaError, Unreachable):
+        groups = None
+    own = await is_culver(services, view)
+    return json_response(
+        ClusterAnswer(
+            cluster_id=view.cluster_id,
+            is_culver=own,
+            software=f"Culver {__version__}" if own else "Kafka-protocol cluster",
+            gateway_version=__version__,
+            controller_id=view.controller_id if view.controller_id >= 0 else None,
+            bootstrap=services.settings.bootstrap,
+            counts=Counts(
+                brokers=len(view.brokers),
+                topics=len(view.topics) - internal,
+                internal_topics=internal,
+                partitions=health.partitions,
+                groups=groups,
+                under_replicated=health.under_replicated,
+                offline=health.offline,
+            ),
+            features=Features(
+                log_search=services.settings.log_store is not None, pipelines=True, transactions=True
+            ),
+        )
+    )
+
+
+async def brokers(request: Request) -> Response:
+    services = services_of(request)
+    view = await services.cluster.view()
+    disks = await services.console.disks.get("", services.console.figures.disks)
+    own = await is_culver(services, view)
+    return json_response(
+        BrokersAnswer(
+            [_broker(view, broker_id, disks.get(broker_id), own) for broker_id in sorted(view.brokers)]
+        )
+    )
+
+
+def _broker(view: ClusterView, broker_id: int, disk: Disk | Exception | None, own: bool) -> BrokerAnswer:
+    address = view.brokers[broker_id]
+    held = [partition for _, partition in _all_partitions(view) if broker_id in partition.replicas]
+    return BrokerAnswer(
+        id=broker_id,
+        host=address.host,
+        port=address.port,
+        rack=address.rack,
+        is_controller=broker_id == view.controller_id,
+        leaders=sum(partition.leader == broker_id for partition in held),
+        replicas=len(held),
+        under_replicated=sum(broker_id not in partition.isr for partition in held),
+        offline_replicas=sum(broker_id in partition.offline for partition in held),
+        bytes=sum(disk.replica_bytes.values()) if isinstance(disk, Disk) else None,
+        log_dirs=list(disk.directories) if isinstance(disk, Disk) else [],
+        software=f"Culver {__version__}" if own else None,
+        version=__version__ if own else None,
+        error=str(disk) if isinstance(disk, Exception) else None,
+    )
+
+
+ROUTES = [
+    Endpoint(
+        "GET",
+        "/api/cluster",
+        cluster,
+        "The cluster at a glance: brokers, topics, groups, and what is not as it should be.",
+        "console",
+        answers={200: Answer("The cluster.", ClusterAnswer)},
+        errors=(503,),
+    ),
+    Endpoint(
+        "GET",
+        "/api/brokers",
+        brokers,
+        "All brokers, what they lead and hold, and what it takes on their disks.",
+        "console",
+        answers={200: Answer("The brokers.", BrokersAnswer)},
+        errors=(503,),
+    ),
+]

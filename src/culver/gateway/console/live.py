@@ -1,0 +1,88 @@
+"""Answers that go on: server-sent events and downloads that end with their reader, a limited number at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+import msgspec
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from culver.gateway.admission import Busy
+from culver.gateway.console.state import STREAMS_MAX, ConsoleState
+
+EVENT_STREAM = "text/event-stream"
+# Something is said so often at least, or those between here and the browser take the connection for dead.
+KEEP_ALIVE_S = 15.0
+KEEP_ALIVE = b": still here\n\n"
+
+_encode = msgspec.json.Encoder().encode
+
+
+def sent_event(event: str, data: object, event_id: str | int | None = None) -> bytes:
+    """One server-sent event. JSON has no line breaks, so its data is one line."""
+    place = b"" if event_id is None else f"id: {event_id}\n".encode()
+    return place + f"event: {event}\n".encode() + b"data: " + _encode(data) + b"\n\n"
+
+
+class LiveResponse(StreamingResponse):
+    """An answer whose parts come as they happen; what makes them is closed when nobody reads any more.
+
+    It ends when the gateway is told to end.
+    """
+
+    def __init__(
+        self,
+        parts: AsyncGenerator[bytes, None],
+        stopping: asyncio.Event,
+        media_type: str,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        self._parts = parts
+        super().__init__(
+            _until(stopping, parts),
+            media_type=media_type,
+            headers={"cache-control": "no-store", **(headers or {})},
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            await self._parts.aclose()
+
+
+async def _until(stopping: asyncio.Event, parts: AsyncGenerator[bytes, None]) -> AsyncIterator[bytes]:
+    stopped = asyncio.ensure_future(stopping.wait())
+    try:
+        while True:
+            part = asyncio.ensure_future(anext(parts, None))
+            try:
+                await asyncio.wait({part, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                if not part.done():
+                    part.cancel()
+                    await asyncio.wait({part})
+            if part.cancelled() or (content := part.result()) is None:
+                return
+            yield content
+    finally:
+        stopped.cancel()
+
+
+@asynccontextmanager
+async def counted(state: ConsoleState) -> AsyncIterator[None]:
+    """One of the streams that may be open at a time."""
+    state.streams += 1
+    try:
+        yield
+    finally:
+        state.streams -= 1
+
+
+def check_room(state: ConsoleState) -> None:
+    """Refuse a stream while too many are open. An answer that has begun cannot be refused any more."""
+    if state.streams >= STREAMS_MAX:
+        raise Busy(f"{STREAMS_MAX} tails and exports are open already: close one, or try again later")

@@ -1,0 +1,45 @@
+"""What the console keeps between requests: answers that are a moment old, and what pipelines have reported."""
+
+from __future__ import annotations
+
+import asyncio
+
+from culver.gateway.cluster.cluster import Cluster
+from culver.gateway.cluster.groups import GroupListing
+from culver.gateway.cluster.topics import ConfigEntry
+from culver.gateway.cluster.transactions import TransactionListing
+from culver.gateway.console.log_search import LogSearch
+from culver.gateway.console.pipeline_reports import PipelineReports
+from culver.gateway.console.recent import Recent
+from culver.gateway.console.topic_figures import Disk, Figures
+from culver.gateway.producing import Producing
+from culver.gateway.reading.partition_reader import Readers
+
+# A list of ten thousand groups is asked for once in so long, however many look at it.
+_LISTS_MAX_AGE_S = 2.0
+_BROKER_SETTINGS_MAX_AGE_S = 60.0
+# Walks through topics that run at a time; further ones wait for their turn.
+_WALKS_AT_ONCE = 4
+# Live tails and exports that may be open at a time; further ones are refused.
+STREAMS_MAX = 100
+
+
+class ConsoleState:
+    """One for the gateway; endpoints reach it as `services.console`."""
+
+    def __init__(
+        self, cluster: Cluster, readers: Readers, producing: Producing, log_store: str | None
+    ) -> None:
+        self.figures = Figures(cluster)
+        self.groups: Recent[list[GroupListing]] = Recent(_LISTS_MAX_AGE_S)
+        self.transactions: Recent[list[TransactionListing]] = Recent(_LISTS_MAX_AGE_S)
+        self.broker_settings: Recent[list[ConfigEntry]] = Recent(_BROKER_SETTINGS_MAX_AGE_S)
+        self.disks: Recent[dict[int, Disk | Exception]] = Recent(_LISTS_MAX_AGE_S)
+        self.pipelines = PipelineReports(cluster, readers, producing)
+        self.log_search = LogSearch(log_store)
+        self.walks = asyncio.Semaphore(_WALKS_AT_ONCE)
+        self.streams = 0
+
+    async def close(self) -> None:
+        await self.log_search.close()
+        await self.pipelines.close()
