@@ -1,0 +1,148 @@
+// One group: its lag per partition, its members, and its offsets to be moved.
+
+import { get, path, remove } from "../api.js";
+import { h, link, show } from "../dom.js";
+import { count, plural } from "../format.js";
+import { confirmByName } from "../parts/dialog.js";
+import { live } from "../parts/live.js";
+import { notice } from "../parts/notice.js";
+import { block, button, figures, heading } from "../parts/page.js";
+import { empty } from "../parts/states.js";
+import { keepPlace, table } from "../parts/table.js";
+import { bar } from "../plots/bar.js";
+import { resetDialog } from "./offset_reset.js";
+
+export function groupPage({ root, params, signal, go }) {
+  const name = params.group;
+  let latest = null;
+  const head = heading({
+    title: name,
+    crumbs: [["Groups", "/console/groups"]],
+    actions: [
+      button("Reset offsets", () => latest && resetDialog(latest, () => refresh()), "main"),
+      button("Delete", () => deleteGroup(name, go), "danger"),
+    ],
+  });
+  const facts = h("div");
+  const place = h("div");
+  show(root, head.element, facts, place);
+
+  const refresh = live({
+    place,
+    signal,
+    periodMs: 3000,
+    load: (either) => get(path`/api/groups/${name}`, {}, { signal: either }),
+    draw(group) {
+      latest = group;
+      show(facts, drawFacts(group));
+      keepPlace(
+        place,
+        block("Lag by partition", drawPartitions(group)),
+        h("div", { class: "block spaced" }, h("h2", {}, "Members"), drawMembers(group)),
+      );
+    },
+  });
+}
+
+function drawFacts(group) {
+  return figures([
+    { label: "Lag", amount: count(group.lag), note: "messages not yet read" },
+    { label: "State", amount: group.state, bad: group.state === "Dead" },
+    { label: "Members", amount: count(group.members.length) },
+    {
+      label: "Partitions",
+      amount: count(group.partitions.length),
+      note: plural(group.topics.length, "topic"),
+    },
+    {
+      label: "Type",
+      amount: group.type,
+      note: [group.protocol, `coordinator ${group.coordinator ?? "unknown"}`].filter(Boolean).join(", "),
+    },
+  ]);
+}
+
+function drawPartitions(group) {
+  if (!group.partitions.length)
+    return empty("No offsets", "The group has committed nothing and has no partitions assigned.");
+  const most = Math.max(0, ...group.partitions.map((row) => row.lag ?? 0));
+  const columns = [
+    { title: "Topic", look: "name", cell: (row) => link(path`/console/topics/${row.topic}`, row.topic) },
+    { title: "Partition", number: true, cell: (row) => count(row.partition) },
+    {
+      title: "Lag",
+      cell: (row) => (row.error ? h("span", { class: "bad" }, row.error) : bar(row.lag, most)),
+    },
+    { title: "Committed", number: true, cell: (row) => committedLink(row) },
+    { title: "Latest", number: true, cell: (row) => count(row.latest) },
+    {
+      title: "Read by",
+      narrow: false,
+      look: "name",
+      cell: (row) => row.client_id ?? h("span", { class: "faint" }, "nobody"),
+    },
+  ];
+  return table({ label: "Lag by partition", columns, rows: group.partitions });
+}
+
+/** To the first message that the group has not read. */
+function committedLink(row) {
+  if (row.committed === null) return h("span", { class: "faint" }, "none");
+  const query = new URLSearchParams({ partition: row.partition, from: `offset:${row.committed}` });
+  return link(`${path`/console/topics/${row.topic}/messages`}?${query}`, count(row.committed), {
+    title: "Messages from there",
+  });
+}
+
+function drawMembers(group) {
+  if (!group.members.length)
+    return empty(
+      "Nobody reads",
+      "The group keeps its offsets until members come back, or the offsets expire.",
+      `culver consume ${group.topics[0]?.topic ?? "orders"} --group ${group.group} --follow`,
+    );
+  const columns = [
+    {
+      title: "Client",
+      look: "name",
+      cell: (member) => [
+        member.client_id,
+        member.instance_id && h("span", { class: "soft" }, ` (${member.instance_id})`),
+      ],
+    },
+    { title: "Host", cell: (member) => h("span", { class: "mono" }, member.host) },
+    { title: "Partitions", look: "name", cell: (member) => assignment(member) },
+    {
+      title: "Member",
+      narrow: false,
+      look: "name",
+      cell: (member) => h("span", { class: "mono faint" }, member.member_id),
+    },
+  ];
+  return table({ label: "Members", columns, rows: group.members });
+}
+
+function assignment({ partitions, partitions_count: total }) {
+  const byTopic = new Map();
+  for (const { topic, partition } of partitions)
+    byTopic.set(topic, [...(byTopic.get(topic) ?? []), partition]);
+  const words = [...byTopic].map(([topic, numbers]) => `${topic} ${numbers.join(", ")}`);
+  const rest = (total ?? partitions.length) - partitions.length;
+  return words.length
+    ? words.join("; ") + (rest > 0 ? ` and ${count(rest)} more` : "")
+    : h("span", { class: "faint" }, "none");
+}
+
+function deleteGroup(name, go) {
+  confirmByName({
+    title: `Delete ${name}`,
+    text: "The group's committed offsets are forgotten; a consumer that comes back starts where its own settings say. A group with members cannot be deleted.",
+    name,
+    action: "Delete the group",
+    async act() {
+      await remove(path`/api/groups/${name}`);
+      notice(`Group ${name} has been deleted.`);
+      go("/console/groups");
+    },
+  });
+}

@@ -1,0 +1,178 @@
+// One record of a topic: a line, and all of it when unfolded.
+
+import { get, path } from "../api.js";
+import { h, show } from "../dom.js";
+import { bytes, count, time, utc } from "../format.js";
+import { notice, noticeOf } from "../parts/notice.js";
+import { button } from "../parts/page.js";
+import { payload, plainText, preview } from "../parts/payload.js";
+
+export const placeOf = (record) => `${record.partition}:${record.offset}`;
+
+/** onToggle(place or null) is told what is open. */
+export function message(topic, record, { open = false, isNew = false, onToggle }) {
+  const body = h("div", { class: "record-body" });
+  const line = h(
+    "div",
+    { class: "record-line", role: "button", tabindex: "0", "data-row": true, "aria-expanded": "false" },
+    h("span", { class: "when" }, time(record.timestamp_ms, { milliseconds: true })),
+    h(
+      "span",
+      { class: "place", title: `partition ${record.partition}, offset ${record.offset}` },
+      h("span", { class: "faint" }, `${record.partition} : `),
+      count(record.offset),
+    ),
+    h(
+      "span",
+      { class: "key" },
+      record.key === null ? h("span", { class: "null" }, "–") : preview(record.key),
+    ),
+    h("span", { class: "preview" }, preview(record.value)),
+    h("span", { class: "size" }, bytes(record.size_bytes)),
+  );
+  const element = h("div", { class: isNew ? "record new" : "record", "data-place": placeOf(record) }, line);
+
+  function setOpen(wanted) {
+    line.setAttribute("aria-expanded", String(wanted));
+    if (!wanted) return body.remove();
+    if (!body.childElementCount) fillBody(body, topic, record);
+    return element.append(body);
+  }
+
+  line.addEventListener("click", () => {
+    const wanted = line.getAttribute("aria-expanded") !== "true";
+    setOpen(wanted);
+    onToggle?.(wanted ? placeOf(record) : null);
+  });
+  line.addEventListener("keydown", (event) => {
+    if (event.key === " ") {
+      event.preventDefault();
+      line.click();
+    }
+  });
+  if (open) setOpen(true);
+  return element;
+}
+
+function fillBody(body, topic, record) {
+  const address = path`/api/topics/${topic}/records/${record.partition}/${record.offset}`;
+  show(
+    body,
+    h(
+      "div",
+      { class: "facts" },
+      fact("Partition", record.partition),
+      fact("Offset", count(record.offset)),
+      fact(
+        record.timestamp_type === "append" ? "Appended" : "Created",
+        time(record.timestamp_ms, { milliseconds: true }),
+      ),
+      fact("UTC", utc(record.timestamp_ms)),
+      fact("Size", bytes(record.size_bytes)),
+      copyButton("Copy link", () => linkTo(topic, record)),
+    ),
+    part("Key", record.key, record, `${address}/key`),
+    part("Value", record.value, record, `${address}/value`),
+    headers(record.headers),
+  );
+  const cut = record.value?.truncated || record.key?.truncated;
+  if (cut) body.append(button("Show all of it", () => showWhole(body, topic, address), "small"));
+}
+
+async function showWhole(body, topic, address) {
+  try {
+    const { record } = await get(address);
+    fillBody(body, topic, record);
+  } catch (error) {
+    noticeOf(error);
+  }
+}
+
+const fact = (name, value) => h("span", {}, `${name} `, h("b", {}, value));
+
+function part(name, data, record, address) {
+  const place = h("div");
+  let raw = false;
+  const toggle = button(
+    "As sent",
+    () => {
+      raw = !raw;
+      toggle.setAttribute("aria-pressed", String(raw));
+      show(place, payload(data, { raw }));
+    },
+    "small plain",
+    { "aria-pressed": "false" },
+  );
+  show(place, payload(data));
+  return h(
+    "div",
+    { class: "part" },
+    h(
+      "div",
+      { class: "part-head" },
+      h("span", { class: "label" }, name),
+      data &&
+        h(
+          "span",
+          { class: "faint" },
+          `${data.encoding === "base64" ? "binary" : data.encoding}, ${bytes(data.bytes)}`,
+        ),
+      data?.encoding === "json" && toggle,
+      data && copyButton("Copy", () => plainText(data)),
+      data &&
+        h(
+          "a",
+          {
+            class: "button small plain",
+            href: address,
+            download: `${record.partition}-${record.offset}-${name.toLowerCase()}`,
+          },
+          "Download",
+        ),
+    ),
+    place,
+  );
+}
+
+function headers(list) {
+  if (!list?.length) return null;
+  return h(
+    "div",
+    { class: "part" },
+    h("div", { class: "part-head" }, h("span", { class: "label" }, "Headers")),
+    h(
+      "table",
+      { class: "header-list", "aria-label": "Headers" },
+      h(
+        "tbody",
+        {},
+        list.map((header) => h("tr", {}, h("td", {}, header.name), h("td", {}, preview(header.value)))),
+      ),
+    ),
+  );
+}
+
+function copyButton(text, content) {
+  return button(
+    text,
+    async () => {
+      try {
+        await navigator.clipboard.writeText(content());
+        notice("Copied.");
+      } catch {
+        notice("The browser does not allow copying here; it wants https or localhost.", { bad: true });
+      }
+    },
+    "small plain",
+  );
+}
+
+/** An address that opens this very record. */
+export function linkTo(topic, record) {
+  const query = new URLSearchParams({
+    partition: record.partition,
+    from: `offset:${record.offset}`,
+    open: placeOf(record),
+  });
+  return `${location.origin}${path`/console/topics/${topic}/messages`}?${query}`;
+}
