@@ -11,6 +11,7 @@ from starlette.routing import BaseRoute, WebSocketRoute
 
 from culver.gateway import openapi
 from culver.gateway.admission import PlaceCheck
+from culver.gateway.console import routes as console
 from culver.gateway.ingest import routes as ingest
 from culver.gateway.problems import EXCEPTION_HANDLERS
 from culver.gateway.push import routes as push
@@ -21,6 +22,7 @@ from culver.gateway.services import Services
 # One line for each part of the gateway. A path that could be taken for another's stands after it.
 ENDPOINTS: list[Endpoint] = [
     *produce.ROUTES,
+    *console.ROUTES,
     *push.ROUTES,
     *ingest.ROUTES,
 ]

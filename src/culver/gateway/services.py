@@ -10,6 +10,7 @@ from starlette.requests import HTTPConnection
 
 from culver.gateway.admission import Admission
 from culver.gateway.cluster.cluster import Cluster
+from culver.gateway.console.state import ConsoleState
 from culver.gateway.producing import Producing
 from culver.gateway.push.subscriptions import Subscriptions
 from culver.gateway.reading.partition_reader import Readers
@@ -39,6 +40,7 @@ class Services:
             subscribers_max=settings.push_subscribers_max,
             buffer_bytes=settings.push_buffer_bytes,
         )
+        self.console = ConsoleState(self.cluster, self.readers, self.producing, settings.log_store)
         self._started = AsyncExitStack()
 
     async def start(self) -> None:
@@ -54,6 +56,7 @@ class Services:
             await self.producing.start()
             started.push_async_callback(self.subscriptions.close)
             await self.subscriptions.start()
+            started.push_async_callback(self.console.close)
             self._started = started.pop_all()
 
     async def close(self) -> None:
