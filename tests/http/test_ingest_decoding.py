@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
 import pytest
 import shipper_bodies as bodies
 
+from culver.gateway.errors import HttpError
 from culver.gateway.ingest import elasticsearch, lines, loki, otlp, otlp_shapes
+from culver.gateway.ingest.delivery import gathered
 from culver.gateway.ingest.events import Entry, Refused, event_value, iso_time
 from culver.gateway.ingest.protobuf import Malformed
 from culver.gateway.producing import Outgoing
+from culver.gateway.rest.record_bodies import RECORDS_MAX
 
 
 def values(entries: Any) -> list[dict[str, Any]]:
@@ -291,7 +295,14 @@ def test_a_body_in_which_lines_cannot_be_told_apart_is_refused_whole(rows: tuple
     ],
 )
 def test_lines_are_cut_at_their_ends_and_nowhere_else(body: bytes, found: list[bytes]) -> None:
-    assert list(lines.split_lines(body)) == found
+    assert [entry.value for entry in lines.entries("text/plain", body, None)] == found
+
+
+def test_more_entries_than_memory_should_hold_are_refused() -> None:
+    entries = lines.entries("text/plain", b"x\n" * (RECORDS_MAX + 1), None)
+    with pytest.raises(HttpError) as refusal:
+        asyncio.run(gathered(entries))
+    assert refusal.value.status == 413
 
 
 @pytest.mark.parametrize("time_ns", [None, 0, -1, 1 << 64])

@@ -18,6 +18,7 @@ from culver.gateway.errors import HttpError, Problem
 from culver.gateway.ingest.events import Entry, Refused
 from culver.gateway.problems import RETRY_AFTER_SECONDS, http_error, unreachable
 from culver.gateway.producing import Outgoing
+from culver.gateway.rest.record_bodies import RECORDS_MAX
 from culver.gateway.routing import Handler, Parameter
 from culver.gateway.services import services_of
 from culver.wire_client import Unreachable
@@ -101,11 +102,18 @@ async def send(request: Request, records: Sequence[Outgoing]) -> list[KafkaError
 
 
 async def gathered(items: Iterable[T]) -> list[T]:
-    """The items, with pauses for the event loop: decoding a large body must not hold up everybody else."""
+    """The items, with pauses for the event loop: decoding a large body must not hold up everybody else.
+
+    HttpError 413 for more than RECORDS_MAX: tiny entries take many times their size in memory.
+    """
     found: list[T] = []
     iterator = iter(items)
     while part := list(islice(iterator, _ENTRIES_AT_A_TIME)):
         found += part
+        if len(found) > RECORDS_MAX:
+            raise HttpError(
+                Problem.TOO_LARGE, f"there are more than {RECORDS_MAX} entries; send fewer at once"
+            )
         await asyncio.sleep(0)
     return found
 

@@ -16,7 +16,7 @@ from culver.errors import ErrorCode, KafkaError
 from culver.gateway.errors import HttpError, Problem
 from culver.gateway.ingest.delivery import TOPIC_PARAMETERS, errors_as, gathered, named_topic, topic_of
 from culver.gateway.ingest.events import source_key
-from culver.gateway.ingest.lines import NDJSON
+from culver.gateway.ingest.lines import NDJSON, every_line
 from culver.gateway.problems import http_error
 from culver.gateway.producing import Outgoing, Sent
 from culver.gateway.routing import JSON, Answer, Endpoint, json_response
@@ -61,7 +61,7 @@ def read_bulk(body: bytes, index: str | None, topic: str | None, default_topic: 
     `index` is the one of the address, `topic` the one that the request asks for whatever the indices are. Documents
     that name no index at all go to `default_topic`.
     """
-    lines = enumerate(body.split(b"\n"), 1)
+    lines = enumerate(every_line(body), 1)
     for number, line in lines:
         if not line.strip():
             continue
