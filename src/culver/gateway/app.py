@@ -18,12 +18,14 @@ from culver.gateway.push import routes as push
 from culver.gateway.rest import produce
 from culver.gateway.routing import Endpoint, routes
 from culver.gateway.services import Services
+from culver.gateway.webhooks import routes as webhooks
 
 # One line for each part of the gateway. A path that could be taken for another's stands after it.
 ENDPOINTS: list[Endpoint] = [
     *produce.ROUTES,
     *console.ROUTES,
     *push.ROUTES,
+    *webhooks.ROUTES,
     *ingest.ROUTES,
 ]
 WEBSOCKETS: list[WebSocketRoute] = [

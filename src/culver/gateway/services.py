@@ -15,6 +15,7 @@ from culver.gateway.producing import Producing
 from culver.gateway.push.subscriptions import Subscriptions
 from culver.gateway.reading.partition_reader import Readers
 from culver.gateway.settings import GatewaySettings
+from culver.gateway.webhooks.service import Webhooks
 
 
 class Services:
@@ -41,6 +42,9 @@ class Services:
             buffer_bytes=settings.push_buffer_bytes,
         )
         self.console = ConsoleState(self.cluster, self.readers, self.producing, settings.log_store)
+        self.webhooks = Webhooks(
+            self.cluster, self.readers, self.producing, allow_private=settings.webhook_allow_private
+        )
         self._started = AsyncExitStack()
 
     async def start(self) -> None:
@@ -57,6 +61,8 @@ class Services:
             started.push_async_callback(self.subscriptions.close)
             await self.subscriptions.start()
             started.push_async_callback(self.console.close)
+            started.push_async_callback(self.webhooks.close)
+            await self.webhooks.start()
             self._started = started.pop_all()
 
     async def close(self) -> None:

@@ -134,6 +134,10 @@ class Ordering:
         self._held_bytes += window.held_bytes - before
         self._queue(window)
 
+    def holds_records(self, partition: TopicPartition) -> bool:
+        """Are there records of the partition that are not acknowledged?"""
+        return self._windows[partition].held_records > 0
+
     def positions(self) -> dict[TopicPartition, int]:
         """What may be committed of each partition."""
         return {partition: window.position for partition, window in self._windows.items()}

@@ -50,6 +50,13 @@ class Retry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_ms: _PauseMs = 300_000
 
 
+class Start(msgspec.Struct, frozen=True):
+    """Where a topic begins for a webhook: offsets by partition. They are those of one topic, not of its name."""
+
+    topic_id: str
+    offsets: tuple[int, ...]
+
+
 class Subscription(msgspec.Struct, frozen=True, kw_only=True):
     """A webhook as it is stored: the value of a record in the topic of subscriptions, its key being the name."""
 
@@ -68,16 +75,17 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
     format: str = "json"
     paused: bool = False
     paused_because: str | None = None
-    # Offsets by partition at which each topic begins where the group has committed nothing; 0 where none is named.
-    # They are taken down when the topic is subscribed to, so "latest" is that moment, whoever reads the topic later.
-    starts: dict[str, tuple[int, ...]] = {}
+    # Taken down when the webhook is given the topic, so that "latest" is that moment, whoever reads the topic later.
+    starts: dict[str, Start] = {}
     created_ms: int = 0
     changed_ms: int = 0
 
-    def start(self, topic: str, partition: int) -> int:
-        """The first offset of a partition where the group has committed nothing."""
-        offsets = self.starts.get(topic, ())
-        return offsets[partition] if partition < len(offsets) else 0
+    def start(self, topic: str, topic_id: str, partition: int) -> int:
+        """Where a partition begins for which the group has committed nothing. What came later begins at 0."""
+        start = self.starts.get(topic)
+        if start is None or start.topic_id != topic_id or partition >= len(start.offsets):
+            return 0
+        return start.offsets[partition]
 
 
 class Wanted(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -127,7 +135,7 @@ def merged(
     existing: Subscription | None,
     *,
     now_ms: int,
-    starts: Mapping[str, tuple[int, ...]],
+    starts: Mapping[str, Start],
 ) -> Subscription:
     """The subscription that is wanted. ValueError says what is wrong with it.
 

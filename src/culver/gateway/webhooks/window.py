@@ -16,14 +16,13 @@ from heapq import heappop, heappush
 from culver.gateway.cluster.view import TopicPartition
 from culver.gateway.reading.record import Record
 
-# What a record costs beside its key, value and headers, roughly: the objects that hold them.
+# What a record costs beside what it carries, roughly: the objects that hold it.
 _OVERHEAD_BYTES = 200
 
 
 def size_bytes(record: Record) -> int:
     """What a record that waits costs in memory, roughly."""
-    headers = sum(len(name) + len(value or b"") for name, value in record.headers)
-    return _OVERHEAD_BYTES + len(record.key or b"") + len(record.value or b"") + headers
+    return _OVERHEAD_BYTES + record.size_bytes
 
 
 class Window:
