@@ -11,11 +11,12 @@ from starlette.routing import BaseRoute, WebSocketRoute
 
 from culver.gateway import openapi
 from culver.gateway.admission import PlaceCheck
+from culver.gateway.console import pages
 from culver.gateway.console import routes as console
 from culver.gateway.ingest import routes as ingest
 from culver.gateway.problems import EXCEPTION_HANDLERS
 from culver.gateway.push import routes as push
-from culver.gateway.rest import produce
+from culver.gateway.rest import consumers, metadata, produce
 from culver.gateway.routing import Endpoint, routes
 from culver.gateway.services import Services
 from culver.gateway.webhooks import routes as webhooks
@@ -26,13 +27,17 @@ ENDPOINTS: list[Endpoint] = [
     *console.ROUTES,
     *push.ROUTES,
     *webhooks.ROUTES,
+    *metadata.ROUTES,
+    *consumers.ROUTES,
     *ingest.ROUTES,
 ]
 WEBSOCKETS: list[WebSocketRoute] = [
     *push.WEBSOCKETS,
 ]
 # Routes that are no endpoints of the API: files of the console and the like.
-PAGES: list[BaseRoute] = []
+PAGES: list[BaseRoute] = [
+    *pages.PAGES,
+]
 
 
 def build(services: Services) -> Starlette:

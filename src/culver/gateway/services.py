@@ -14,6 +14,7 @@ from culver.gateway.console.state import ConsoleState
 from culver.gateway.producing import Producing
 from culver.gateway.push.subscriptions import Subscriptions
 from culver.gateway.reading.partition_reader import Readers
+from culver.gateway.rest.consumer_instances import ConsumerInstances
 from culver.gateway.settings import GatewaySettings
 from culver.gateway.webhooks.service import Webhooks
 
@@ -41,6 +42,7 @@ class Services:
             subscribers_max=settings.push_subscribers_max,
             buffer_bytes=settings.push_buffer_bytes,
         )
+        self.consumers = ConsumerInstances(settings, self.stopping)
         self.console = ConsoleState(self.cluster, self.readers, self.producing, settings.log_store)
         self.webhooks = Webhooks(
             self.cluster, self.readers, self.producing, allow_private=settings.webhook_allow_private
@@ -60,6 +62,8 @@ class Services:
             await self.producing.start()
             started.push_async_callback(self.subscriptions.close)
             await self.subscriptions.start()
+            started.push_async_callback(self.consumers.close)
+            await self.consumers.start()
             started.push_async_callback(self.console.close)
             started.push_async_callback(self.webhooks.close)
             await self.webhooks.start()
