@@ -18,6 +18,7 @@ import msgspec
 from culver.pipelines.archive_manifest import MANIFEST_DIRECTORY, ArchivedFile, ArchiveManifest, Gap, Segment
 from culver.pipelines.archive_tasks import RESULT_SCHEMA, archive_task
 from culver.pipelines.arrow_mapping import map_in_arrow
+from culver.pipelines.progress_report import ProgressReport
 from culver.pipelines.spark_session import session
 from culver.pipelines.streaming import Stop, plain_errors
 from culver.spark.fetching import EARLIEST, LATEST, BlockingCluster
@@ -69,11 +70,19 @@ def run(
     manifest.refresh()
     clear(manifest)
     stop = stop or Stop()
-    report = on_progress or (lambda _: None)
-    while True:
-        progress = _catch_up(spark, bootstrap, manifest, records_per_round_max, stop, report)
-        if every_s is None or stop.wait(every_s):
-            return progress
+    with ProgressReport(
+        bootstrap, f"culver-archive-{topic}", kind="archive", topics=topic, target=manifest.path
+    ) as published:
+
+        def report(progress: ArchiveProgress) -> None:
+            published.look_at_round(progress.done_offsets, progress.total_offsets)
+            if on_progress is not None:
+                on_progress(progress)
+
+        while True:
+            progress = _catch_up(spark, bootstrap, manifest, records_per_round_max, stop, report)
+            if every_s is None or stop.wait(every_s):
+                return progress
 
 
 def _catch_up(

@@ -18,6 +18,7 @@ from culver.pipelines.arrow_mapping import map_in_arrow
 from culver.pipelines.log_store.store import LogStore
 from culver.pipelines.log_store.times import moment_us
 from culver.pipelines.log_tasks import COLUMNS, RESULT_SCHEMA, Parsing, entries_of, write_task
+from culver.pipelines.progress_report import ProgressReport
 from culver.pipelines.spark_session import session
 from culver.pipelines.streaming import Stop, run_query, with_trigger
 from culver.pipelines.topic_stream import topic_stream
@@ -115,8 +116,15 @@ def run(
     )
     writer = records.writeStream.foreachBatch(batches).option("checkpointLocation", checkpoint)
     query = with_trigger(writer.queryName("culver-logs"), once, interval_s).start()
-    batches.begin(query.id)
-    run_query(query, stop)
+    with ProgressReport(
+        bootstrap,
+        f"culver-logs-{os.path.basename(target.path)}",
+        kind="logs",
+        topics=topics,
+        target=target.path,
+    ) as report:
+        batches.begin(query.id)
+        run_query(query, stop, report.look)
     return batches.progress
 
 

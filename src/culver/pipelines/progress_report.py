@@ -32,6 +32,8 @@ BETWEEN_REPORTS_S = 1.0
 ALIVE_REPORT_S = 5.0
 LAST_WORD_S = 3.0
 _ERROR_CHARACTERS_MAX = 2000
+# Only segments that are full are compacted, and whoever reads the reports reads them all: small ones, then.
+_TOPIC_SETTINGS = {"cleanup.policy": "compact", "segment.bytes": "4194304"}
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,33 +131,39 @@ class ProgressReport:
     def tell(self, **figures: Any) -> None:
         """Take new figures; the newest are sent when it is time."""
         with self._changed:
-            self._report = msgspec.structs.replace(self._report, **figures)
-            self._has_news = True
-            self._changed.notify()
+            told = msgspec.structs.replace(self._report, **figures)
+            if told != self._report:
+                self._report = told
+                self._has_news = True
+                self._changed.notify()
 
-    def look(self, query: StreamingQuery) -> None:
-        """Take the figures of a streaming query, whenever somebody looks at it."""
-        last = query.lastProgress
-        if last is None:
-            return
+    def look(self, query: StreamingQuery) -> tuple[int, int]:
+        """Take the figures of a streaming query; how many micro-batches and rows this run has had by now."""
         batches, rows = self._report.batches, self._report.rows
-        for each in new_batches(query, self._last_batch):
-            self._last_batch = each["batchId"]
-            batches += 1
-            rows += each["numInputRows"]
-        self.tell(batches=batches, rows=rows, **figures_of(last))
+        reports = query.recentProgress
+        for each in reports:
+            # Each micro-batch once; Spark reports those that had nothing to read as well, under the number before.
+            if each["batchId"] > self._last_batch and each["numInputRows"]:
+                self._last_batch = each["batchId"]
+                batches += 1
+                rows += each["numInputRows"]
+        if reports:
+            self.tell(batches=batches, rows=rows, **figures_of(reports[-1]))
+        return batches, rows
 
     def look_at_round(self, done: int, total: int) -> None:
-        """Take the figures of a pipeline that goes in rounds: so many rows are done of those that there are."""
+        """Take the figures of a pipeline that goes in rounds: so many rows are done of those that were found.
+
+        Counting begins anew, with 0, when it has looked for more.
+        """
         now_s, (then_s, before) = time.monotonic(), self._last_round
         self._last_round = (now_s, done)
-        rate = (done - before) / (now_s - then_s) if done >= before and now_s > then_s else None
-        done_before = self._report.rows if done < before else self._report.rows - before
+        new = max(0, done - before)
         self.tell(
-            batches=self._report.batches + (done != before),
-            rows=done_before + done,
-            processed_rows_per_s=rate,
-            batch_duration_ms=round((now_s - then_s) * 1000),
+            batches=self._report.batches + (new > 0),
+            rows=self._report.rows + new,
+            processed_rows_per_s=new / (now_s - then_s) if now_s > then_s else None,
+            batch_duration_ms=round((now_s - then_s) * 1000) if new else None,
             lag=total - done,
         )
 
@@ -186,14 +194,6 @@ class ProgressReport:
         with self._changed:
             self._changed.wait_for(lambda: self._closing, self._between_s)
         return True
-
-
-def new_batches(query: StreamingQuery, after: int) -> Iterable[Mapping[str, Any]]:
-    """Spark's reports of micro-batches with a number above `after` that have read something, each once."""
-    for report in query.recentProgress:
-        if report["batchId"] > after and report["numInputRows"]:
-            after = report["batchId"]
-            yield report
 
 
 def figures_of(progress: Mapping[str, Any]) -> dict[str, Any]:
@@ -248,6 +248,7 @@ class KafkaPublisher:
     def __init__(self, bootstrap: str) -> None:
         from confluent_kafka import Producer
 
+        self._admin: Any = None
         self._has_topic = False
         self._has_complained = False
         self._settings: dict[str, Any] = {
@@ -257,7 +258,7 @@ class KafkaPublisher:
             "logger": log,
             "log_level": 0,
         }
-        self._producer = Producer(
+        self._producer: Any = Producer(
             {
                 **self._settings,
                 "allow.auto.create.topics": False,  # made by the broker, it would not be compacted
@@ -273,21 +274,24 @@ class KafkaPublisher:
         if not self._has_topic and not self._create_topic():
             return
         with contextlib.suppress(BufferError):  # a hundred older ones wait for the broker already
-            self._producer.produce(PIPELINES_TOPIC, key=key, value=value)
+            self._producer.produce(PIPELINES_TOPIC, key=key, value=value, on_delivery=self._delivered)
         self._producer.poll(0)
 
     def close(self, within_s: float) -> None:
-        if self._has_topic:
-            self._producer.flush(within_s)
+        self._producer.flush(within_s)
+        # They end, with their threads and connections, when nothing refers to them; they refer to this.
+        self._producer = self._admin = None
 
     def _create_topic(self) -> bool:
         from confluent_kafka import KafkaError, KafkaException
         from confluent_kafka.admin import AdminClient
         from confluent_kafka.cimpl import NewTopic
 
-        topic = NewTopic(PIPELINES_TOPIC, 1, -1, config={"cleanup.policy": "compact"})
+        topic = NewTopic(PIPELINES_TOPIC, 1, -1, config=dict(_TOPIC_SETTINGS))
         try:
-            created = AdminClient(self._settings).create_topics([topic], request_timeout=LAST_WORD_S)
+            if self._admin is None:
+                self._admin = AdminClient(self._settings)
+            created = self._admin.create_topics([topic], request_timeout=LAST_WORD_S)
             created[PIPELINES_TOPIC].result()
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
@@ -295,6 +299,11 @@ class KafkaPublisher:
                 return False
         self._has_topic = True
         return True
+
+    def _delivered(self, error: Any, _: Any) -> None:
+        if error is not None:
+            self._has_topic = False  # it may have been deleted
+            self._complain(error)
 
     def _complain(self, error: Exception) -> None:
         level = logging.DEBUG if self._has_complained else logging.WARNING

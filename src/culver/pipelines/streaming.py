@@ -51,7 +51,7 @@ def with_trigger(writer: DataStreamWriter, once: bool, interval_s: float) -> Dat
 def run_query(
     query: StreamingQuery,
     stop: Stop | None = None,
-    look: Callable[[StreamingQuery], None] | None = None,
+    look: Callable[[StreamingQuery], object] | None = None,
     between_looks_s: float = _LOOK_SECONDS,
 ) -> None:
     """Wait for the query to end, and stop it when that is wanted; `look` is called again and again meanwhile.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from culver.pipelines.arrow_mapping import map_in_arrow
 from culver.pipelines.log_tasks import Parsing, parse_task
+from culver.pipelines.progress_report import ProgressReport
 from culver.pipelines.spark_session import session
 from culver.pipelines.streaming import Stop, run_query, with_trigger
 from culver.pipelines.topic_stream import topic_stream
@@ -110,9 +111,11 @@ def run(
         .option("checkpointLocation", checkpoint)
         .outputMode(output_mode)
     )
-    query = with_trigger(writer.queryName(f"culver-transform-{target}"), once, interval_s).start()
-    watch = _Watch(on_progress or (lambda _: None))
-    run_query(query, stop, watch)
+    name = f"culver-transform-{target}"
+    query = with_trigger(writer.queryName(name), once, interval_s).start()
+    with ProgressReport(bootstrap, name, kind="transform", topics=source, target=target) as report:
+        watch = _Watch(on_progress or (lambda _: None), report)
+        run_query(query, stop, watch)
     return watch.progress
 
 
@@ -144,18 +147,13 @@ def named_function(name: str) -> Callable[[DataFrame], DataFrame]:
 class _Watch:
     """Counts what the query reports; each report once."""
 
-    def __init__(self, on_progress: Callable[[TransformProgress], None]) -> None:
+    def __init__(self, on_progress: Callable[[TransformProgress], None], report: ProgressReport) -> None:
         self.progress = TransformProgress()
         self._on_progress = on_progress
-        self._last_batch = -1
+        self._report = report
 
     def __call__(self, query: StreamingQuery) -> None:
-        batches, records = self.progress.batches, self.progress.records
-        for report in query.recentProgress:
-            if report["batchId"] > self._last_batch and report["numInputRows"]:
-                self._last_batch = report["batchId"]
-                batches += 1
-                records += report["numInputRows"]
+        batches, records = self._report.look(query)
         if batches != self.progress.batches:
             self.progress = TransformProgress(batches, records)
             self._on_progress(self.progress)

@@ -31,6 +31,7 @@ _FILTERED_READ = 1000
 _READ_RECORDS_MIN = 10
 _READS_AT_ONCE = 16
 _RECORD_OVERHEAD_BYTES = 64
+_WINDOW_MAX = 1 << 40
 _CURSOR = re.compile(r"([bf])((?:\.\d{1,10}:\d{1,19})*)")
 
 
@@ -244,9 +245,9 @@ class Browsing:
     async def _backward(self, walk: _Walk, work: Work) -> list[Record]:
         """The records before the position, the last one first; none if there are none within the window."""
         end = walk.position
-        start = max(walk.bounds.earliest, end - walk.window)
+        start = offset = max(walk.bounds.earliest, end - walk.window)
         records: list[Record] = []
-        offset = start
+        is_too_wide = False
         while offset < end:
             more = await self._read(walk, offset, work)
             records += [record for record in more if record.offset < end]
@@ -254,11 +255,18 @@ class Browsing:
                 break
             offset = more[-1].offset + 1
             if len(records) >= self._read_records or _held_bytes(records) >= self._read_bytes:
-                # Too much for once: begin nearer to where the walk stands. Halving ends after a few steps.
-                start = max(offset, end - max(1, (end - start) // 2))
-                offset, records = start, []
-        # Where much was deleted or compacted, few offsets have a record: look further back next time.
-        walk.window = min(max(1, end - start) * (2 if len(records) < self._read_records else 1), 1 << 40)
+                # Too much for once: begin nearer to where the walk stands, with about what fits. At least half of
+                # the window goes each time, so this ends.
+                is_too_wide = True
+                fits = max(1, min((offset - start) * 3 // 4, (end - start) // 2))
+                start = offset = max(offset, end - fits)
+                records = []
+        width = max(1, end - start)
+        # Where much was compacted, few offsets have a record: look further back next time. Where records were
+        # large, and are not any more, too.
+        is_sparse = 2 * len(records) < width or width < self._read_records
+        grows = not is_too_wide and is_sparse and 2 * _held_bytes(records) < self._read_bytes
+        walk.window = min(2 * width, _WINDOW_MAX) if grows else width
         walk.position = start
         return records[::-1]
 

@@ -14,6 +14,7 @@ from culver.errors import KafkaError
 from culver.gateway.cluster.groups import list_groups
 from culver.gateway.cluster.topics import ConfigEntry, ConfigResource, ResourceKind, describe_configs
 from culver.gateway.cluster.view import ClusterView, PartitionView, TopicPartition
+from culver.gateway.console.places import is_internal
 from culver.gateway.console.topic_figures import Disk, LogDirectory
 from culver.gateway.routing import Answer, Endpoint, json_response
 from culver.gateway.services import Services, services_of
@@ -129,7 +130,7 @@ async def cluster(request: Request) -> Response:
     services = services_of(request)
     view = await services.cluster.view()
     health = Health.of(partition for _, partition in _all_partitions(view))
-    internal = sum(topic.internal for topic in view.topics.values())
+    internal = sum(is_internal(topic) for topic in view.topics.values())
     groups: int | None
     try:
         groups = len(await services.console.groups.get("", lambda: list_groups(services.cluster)))

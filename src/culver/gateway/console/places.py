@@ -27,6 +27,11 @@ async def topic_of(cluster: Cluster, name: str) -> tuple[ClusterView, TopicView]
     return view, topic
 
 
+def is_internal(topic: TopicView) -> bool:
+    """Whether a topic is somebody's bookkeeping: the brokers', Culver's own, or a framework's."""
+    return topic.internal or topic.name.startswith("__")
+
+
 def chosen_partitions(topic: TopicView, wanted: Sequence[int] | None) -> list[int]:
     """Those that were asked for, or all."""
     there = {partition.index for partition in topic.partitions}

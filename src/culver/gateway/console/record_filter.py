@@ -91,12 +91,9 @@ def _holds(content: bytes | None, folded: bytes) -> bool:
     """Whether the word occurs. ASCII, which is most of what there is, needs no decoding."""
     if content is None:
         return False
-    if content.isascii() or not folded.isascii():
-        lowered = (
-            content.lower() if content.isascii() else content.decode(errors="replace").casefold().encode()
-        )
-        return folded in lowered
-    return folded in content.lower()
+    if content.isascii():
+        return folded in content.lower()
+    return folded in content.decode(errors="replace").casefold().encode()
 
 
 def _anywhere(folded: bytes) -> Filter:

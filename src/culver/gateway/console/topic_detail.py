@@ -25,7 +25,7 @@ from culver.gateway.cluster.view import PartitionView, TopicPartition
 from culver.gateway.console.bodies import body_of
 from culver.gateway.console.browsing import Bounds
 from culver.gateway.console.parameters import TOPIC, refused, topic_id_text
-from culver.gateway.console.places import bounds_of, topic_of
+from culver.gateway.console.places import bounds_of, is_internal, topic_of
 from culver.gateway.console.topic_figures import bytes_of
 from culver.gateway.console.topic_list import replication_factor, setting_text
 from culver.gateway.routing import JSON, Answer, Endpoint, json_response
@@ -175,7 +175,7 @@ async def topic(request: Request) -> Response:
         TopicAnswer(
             name=found.name,
             topic_id=topic_id_text(found.topic_id),
-            internal=found.internal,
+            internal=is_internal(found),
             partitions_count=len(found.partitions),
             replicas=replication_factor(found),
             messages=figures[found.name].messages,

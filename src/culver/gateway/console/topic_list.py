@@ -22,6 +22,7 @@ from culver.gateway.console.parameters import (
     topic_id_text,
     words,
 )
+from culver.gateway.console.places import is_internal
 from culver.gateway.console.topic_figures import TopicFigures
 from culver.gateway.routing import JSON, Answer, Endpoint, Parameter, json_response
 from culver.gateway.services import Services, services_of
@@ -111,7 +112,7 @@ async def topics(request: Request) -> Response:
     found = [
         topic
         for topic in (view.topics[name] for name in names)
-        if (shown_internal or not topic.internal) and _is_wanted(topic, health)
+        if (shown_internal or not is_internal(topic)) and _is_wanted(topic, health)
     ]
     found = await _sorted(services, found, sort)
     shown = found[offset : offset + limit]
@@ -125,7 +126,7 @@ async def topics(request: Request) -> Response:
             [_item(topic, figures[topic.name]) for topic in shown],
             TopicTotals(
                 topics=len(view.topics),
-                internal=sum(topic.internal for topic in view.topics.values()),
+                internal=sum(is_internal(topic) for topic in view.topics.values()),
                 partitions=everything.partitions,
                 under_replicated=everything.under_replicated,
                 offline=everything.offline,
@@ -154,7 +155,7 @@ def _item(topic: TopicView, figures: TopicFigures) -> TopicItem:
     return TopicItem(
         name=topic.name,
         topic_id=topic_id_text(topic.topic_id),
-        internal=topic.internal,
+        internal=is_internal(topic),
         partitions=health.partitions,
         replicas=replication_factor(topic),
         under_replicated=health.under_replicated,
