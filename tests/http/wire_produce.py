@@ -9,6 +9,7 @@ from typing import Any
 
 import uvloop
 
+from culver.errors import KafkaError
 from culver.gateway.cluster.cluster import Cluster, Unreachable
 from culver.gateway.cluster.view import TopicPartition
 from culver.gateway.reading.partition_reader import Readers
@@ -74,13 +75,13 @@ async def produce(
     found: list[int] = []
 
     async def written() -> bool:
-        view = await cluster.view(max_age_ms=0)
-        leader = view.partition(TopicPartition(topic, partition)).leader
         try:
+            view = await cluster.view(max_age_ms=0)
+            leader = view.leader(TopicPartition(topic, partition)).leader
             answer = await cluster.ask(
                 request, ProduceResponse, broker_id=leader, newest_version=_PRODUCE_BY_NAME, purpose="writing"
             )
-        except Unreachable:
+        except (Unreachable, KafkaError):
             return False
         part = answer.responses[0].partition_responses[0]
         found.append(part.base_offset)

@@ -227,9 +227,16 @@ class Cluster:
         if not task.cancelled():
             task.exception()  # whoever waited for it has been told, if anyone still does
 
-    def forget_view(self) -> None:
-        """The last view was found to be out of date: a leader was none, a topic has been made."""
-        self._views_out_of_date_before = time.monotonic()
+    def forget_view(self, found_wrong: ClusterView | None = None) -> None:
+        """The last view is out of date: a leader was none, a topic has been made.
+
+        Given the view that was `found_wrong`, those who share it and find out one after another have one new view
+        made between them.
+        """
+        if found_wrong is None:
+            self._views_out_of_date_before = time.monotonic()
+        elif found_wrong is self._view:
+            self._view = None
 
     async def list_offsets(
         self, timestamps: Mapping[TopicPartition, int], *, committed: bool = False, retry_ms: float = 2000

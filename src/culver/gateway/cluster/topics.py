@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
 from culver.errors import ErrorCode, KafkaError
 from culver.gateway.cluster.cluster import Cluster
-from culver.gateway.cluster.view import TopicPartition, refusal
+from culver.gateway.cluster.view import ClusterView, TopicPartition, refusal
 from culver.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -48,6 +48,8 @@ _CHANGES = "changes"
 _SET = 0
 _DELETE = 1
 _DELETE_BY_STATE_SINCE_VERSION = 6
+_LOOKS_MAX = 40
+_LOOK_PAUSE_S = 0.05
 
 
 class ResourceKind(IntEnum):
@@ -108,10 +110,11 @@ async def create_topic(
         topics=[topic], timeout_ms=_broker_timeout_ms(cluster), validate_only=validate_only
     )
     answer = await cluster.ask(request, CreateTopicsResponse, purpose=_CHANGES, once=True)
-    cluster.forget_view()
     for result in answer.topics:
         if result.error_code:
             raise refusal(result.error_code, f"topic {name}", result.error_message)
+    if not validate_only:
+        await _until_seen(cluster, lambda view: name in view.topics)
 
 
 async def delete_topics(cluster: Cluster, names: Sequence[str]) -> dict[str, KafkaError | None]:
@@ -127,13 +130,15 @@ async def delete_topics(cluster: Cluster, names: Sequence[str]) -> dict[str, Kaf
         purpose=_CHANGES,
         once=True,
     )
-    cluster.forget_view()
-    return {
+    results = {
         result.name or "": refusal(result.error_code, f"topic {result.name}", result.error_message)
         if result.error_code
         else None
         for result in answer.responses
     }
+    gone = {name for name, refused in results.items() if refused is None}
+    await _until_seen(cluster, lambda view: gone.isdisjoint(view.topics))
+    return results
 
 
 async def create_partitions(cluster: Cluster, topic: str, total: int) -> None:
@@ -144,10 +149,24 @@ async def create_partitions(cluster: Cluster, topic: str, total: int) -> None:
         validate_only=False,
     )
     answer = await cluster.ask(request, CreatePartitionsResponse, purpose=_CHANGES, once=True)
-    cluster.forget_view()
     for result in answer.results:
         if result.error_code:
             raise refusal(result.error_code, f"partitions of topic {topic}", result.error_message)
+    await _until_seen(
+        cluster, lambda view: topic in view.topics and len(view.topics[topic].partitions) >= total
+    )
+
+
+async def _until_seen(cluster: Cluster, done: Callable[[ClusterView], bool]) -> None:
+    """Wait, not for long, until a change that was made shows: whoever asked for it is likely to look at it next."""
+    for _ in range(_LOOKS_MAX):
+        cluster.forget_view()
+        try:
+            if done(await cluster.view()):
+                return
+        except Unreachable:
+            return  # the change is made all the same
+        await asyncio.sleep(_LOOK_PAUSE_S)
 
 
 async def describe_configs(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import random
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
@@ -199,7 +200,7 @@ class GroupMember:
     def _longer_pause(self) -> float:
         pause_s = self._pause_s
         self._pause_s = min(2 * pause_s, _PAUSE_MAX_S)
-        return pause_s
+        return pause_s * random.uniform(0.5, 1.5)  # so that a thousand members do not come back at once
 
     # -- the assignment -------------------------------------------------------------------------------------
 

@@ -69,6 +69,7 @@ class Fetching:
         known_at = began
         while True:
             problem: KafkaError | Unreachable
+            view = None
             try:
                 view = await self._cluster.view(max_age_ms=_VIEW_MAX_AGE_MS)
                 return await self._attempt(place, view.leader(place), offset, bytes_max, committed)
@@ -85,7 +86,8 @@ class Fetching:
                 problem = error
             if patience_ms is not None and (time.monotonic() - began) * 1000 > patience_ms:
                 raise problem
-            self._cluster.forget_view()
+            if view is not None:
+                self._cluster.forget_view(view)
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
@@ -100,9 +102,9 @@ class Fetching:
                     fetch_offset=offset,
                     partition_max_bytes=bytes_max,
                 )
-                request = fetch_request({place.topic: [entry]}, bytes_max, committed, max_wait_ms=0)
+                topic = FetchTopic(topic=place.topic, partitions=[entry])
                 answer = await self._cluster.ask(
-                    request,
+                    fetch_request([topic], bytes_max=bytes_max, committed=committed),
                     FetchResponse,
                     broker_id=leader.leader,
                     newest_version=FETCH_BY_NAME_VERSION,
@@ -125,15 +127,15 @@ class Fetching:
 
 
 def fetch_request(
-    partitions: dict[str, list[FetchPartition]], bytes_max: int, committed: bool, max_wait_ms: int
+    topics: list[FetchTopic], *, bytes_max: int, committed: bool, max_wait_ms: int = 0
 ) -> FetchRequest:
-    """A fetch of partitions by topic, which waits until there is anything or `max_wait_ms` have passed."""
+    """A fetch that waits until there is anything, or `max_wait_ms` have passed."""
     return FetchRequest(
         max_wait_ms=max_wait_ms,
         min_bytes=1,
         max_bytes=bytes_max,
         isolation_level=int(committed),
-        topics=[FetchTopic(topic=topic, partitions=entries) for topic, entries in partitions.items()],
+        topics=topics,
     )
 
 

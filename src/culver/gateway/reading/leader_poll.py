@@ -15,14 +15,16 @@ from culver.errors import KafkaError
 from culver.gateway.cluster.cluster import Cluster
 from culver.gateway.cluster.view import TopicPartition
 from culver.gateway.reading.chunks import Key, RecentChunks
+from culver.gateway.reading.fetch_session import FetchSession, put_without_session
 from culver.gateway.reading.fetching import (
     FETCH_BY_NAME_VERSION,
+    Fetched,
     answers_by_partition,
     decode_chunk,
     fetch_request,
 )
 from culver.logging import get_logger
-from culver.protocol.messages.fetch import FetchPartition, FetchResponse, PartitionData
+from culver.protocol.messages.fetch import FetchResponse, PartitionData
 from culver.wire_client import Unreachable
 
 _log = get_logger("culver.gateway.reading")
@@ -38,19 +40,32 @@ _UNWANTED_MAX_S = 1.0
 _UNWANTED_MAX_BYTES = 256 << 10
 # Decoding this much holds up everything else in the gateway for long enough.
 _DECODE_AT_ONCE_BYTES = 256 << 10
-# Requests of many partitions cost the broker time, so they follow each other less closely.
+# A poll of many partitions costs the broker time whatever it finds, so they follow each other less closely.
 _PARTITIONS_WITHOUT_PAUSE = 100
-_PAUSE_PER_PARTITION_S = 5e-6
+_PAUSE_PER_PARTITION_S = 1e-5
 
 
 class Tail:
-    """The end of a partition, and who waits there. It is `active` while it is part of a poll."""
+    """The end of a partition, and who waits there. It is `active` while it is part of a poll.
 
-    __slots__ = ("_poll", "_unwanted_bytes", "_waiting", "_wanted_at", "cursors", "key", "next_offset")
+    `fetches` are those under way for cursors elsewhere in the partition, by offset.
+    """
+
+    __slots__ = (
+        "_poll",
+        "_unwanted_bytes",
+        "_waiting",
+        "_wanted_at",
+        "cursors",
+        "fetches",
+        "key",
+        "next_offset",
+    )
 
     def __init__(self, key: Key) -> None:
         self.key = key
         self.cursors = 0
+        self.fetches: dict[int, asyncio.Task[Fetched]] = {}
         self.next_offset = -1
         self._poll: LeaderPoll | None = None
         self._waiting: set[asyncio.Future[None]] = set()
@@ -77,13 +92,16 @@ class Tail:
         poll.add(self)
 
     def change(self) -> asyncio.Future[None]:
-        """Done when there is something new, or when the tail is not active any more."""
+        """Done when there is something new, or when the tail is not active any more. `waited` must follow."""
         self._wanted_at = time.monotonic()
         self._unwanted_bytes = 0
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.add(future)
-        future.add_done_callback(self._waiting.discard)
         return future
+
+    def waited(self, future: asyncio.Future[None]) -> None:
+        """Nobody waits for it any more."""
+        self._waiting.discard(future)
 
     def moved_to(self, offset: int, size_bytes: int) -> None:
         """There are records up to `offset`."""
@@ -141,10 +159,11 @@ class LeaderPoll:
         self._in_main.discard(tail.key[0])
 
     async def _run_main(self) -> None:
+        session = FetchSession(partition_max_bytes=_PARTITION_MAX_BYTES)
         try:
             while wanted := self._wanted():
                 self._in_main = set(wanted)
-                await self._poll(wanted, "tails", _MAIN_WAIT_MS)
+                await self._poll(wanted, "tails", _MAIN_WAIT_MS, session)
                 if len(wanted) > _PARTITIONS_WITHOUT_PAUSE:
                     await asyncio.sleep(len(wanted) * _PAUSE_PER_PARTITION_S)
         except Exception:  # noqa: BLE001 - the boundary: readers look for themselves, and begin anew
@@ -172,34 +191,36 @@ class LeaderPoll:
             tail.end()
         return list(self._tails)
 
-    async def _poll(self, wanted: list[TopicPartition], lane: str, wait_ms: int) -> None:
+    async def _poll(
+        self, wanted: list[TopicPartition], lane: str, wait_ms: int, session: FetchSession | None = None
+    ) -> None:
         asked = {place: self._tails[place].next_offset for place in wanted}
-        topics: dict[str, list[FetchPartition]] = {}
-        for place, offset in asked.items():
-            entry = FetchPartition(
-                partition=place.partition, fetch_offset=offset, partition_max_bytes=_PARTITION_MAX_BYTES
-            )
-            topics.setdefault(place.topic, []).append(entry)
+        request = fetch_request([], bytes_max=_POLL_MAX_BYTES, committed=self._committed, max_wait_ms=wait_ms)
+        if session is None:
+            put_without_session(request, asked, _PARTITION_MAX_BYTES)
+        else:
+            session.put_into(request, asked)
         self.fetches += 1
         try:
             answer = await self._cluster.ask(
-                fetch_request(topics, _POLL_MAX_BYTES, self._committed, wait_ms),
+                request,
                 FetchResponse,
                 broker_id=self._broker_id,
                 newest_version=FETCH_BY_NAME_VERSION,
                 timeout_ms=wait_ms + _PATIENCE_MS,
                 purpose=f"{lane} {'committed' if self._committed else 'all'}",
             )
+            if session is not None and not session.answered(answer):
+                return
             answers = answers_by_partition(answer)
         except (Unreachable, KafkaError) as error:
             _log.info("a poll failed", broker=self._broker_id, partitions=len(wanted), reason=str(error))
             self._end_all()
             return
         decoded_bytes = 0
-        for place, offset in asked.items():
-            found = answers.get(place)
-            if found is not None:
-                decoded_bytes += self._take(place, offset, found)
+        for place, found in answers.items():
+            if place in asked:
+                decoded_bytes += self._take(place, asked[place], found)
             if decoded_bytes > _DECODE_AT_ONCE_BYTES:
                 decoded_bytes = 0
                 await asyncio.sleep(0)

@@ -73,11 +73,12 @@ class Cursor:
             await self._change()
 
     async def _change(self) -> None:
-        self._waiting = self._tail.change()
+        self._waiting = change = self._tail.change()
         try:
-            await self._waiting
+            await change
         finally:
             self._waiting = None
+            self._tail.waited(change)
 
     def close(self) -> None:
         """No more reading; a read under way is cancelled. Call it, or what others share is kept for nobody."""
@@ -97,7 +98,6 @@ class Readers:
         self._fetching = Fetching(cluster)
         self._tails: dict[Key, Tail] = {}
         self._polls: dict[tuple[int, bool], LeaderPoll] = {}
-        self._under_way: dict[tuple[Key, int], asyncio.Task[Fetched]] = {}
 
     def open(self, topic: str, partition: int, offset: int, *, committed: bool = True) -> Cursor:
         """A cursor at an offset. With `committed`, records of open and aborted transactions are not seen."""
@@ -170,20 +170,19 @@ class Readers:
 
     async def fetch(self, tail: Tail, offset: int, bytes_max: int) -> Fetched:
         """What is at an offset, of which nothing is kept. Cursors that ask for the same share one fetch."""
-        under_way = (tail.key, offset)
-        task = self._under_way.get(under_way)
+        task = tail.fetches.get(offset)
         if task is None:
             place, committed = tail.key
             size_bytes = _fetch_bytes(bytes_max)
             task = asyncio.create_task(
                 self._fetching.fetch(place, offset, bytes_max=size_bytes, committed=committed)
             )
-            self._under_way[under_way] = task
+            tail.fetches[offset] = task
             task.add_done_callback(lambda done: self._fetched(tail, offset, done))
         return await asyncio.shield(task)
 
     def _fetched(self, tail: Tail, offset: int, task: asyncio.Task[Fetched]) -> None:
-        del self._under_way[tail.key, offset]
+        del tail.fetches[offset]
         if task.cancelled():
             return
         error = task.exception()
@@ -211,12 +210,14 @@ class Readers:
         tail.cursors -= 1
         if not tail.cursors:
             tail.end()
+            for fetch in tail.fetches.values():
+                fetch.cancel()
             self._tails.pop(tail.key, None)
             self.recent.drop(tail.key)
 
     async def close(self) -> None:
         """End all polls. Cursors must not be read any more."""
-        fetches = list(self._under_way.values())
+        fetches = [fetch for tail in self._tails.values() for fetch in tail.fetches.values()]
         for fetch in fetches:
             fetch.cancel()
         await asyncio.gather(*(poll.close() for poll in list(self._polls.values())))
