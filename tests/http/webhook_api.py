@@ -15,7 +15,14 @@ RETRY = {"tries": 100, "first_ms": 10, "max_ms": 50}
 
 def create(url: str, name: str, topics: list[str], target: str, **fields: Any) -> Called:
     """Create a webhook that begins at the beginning, unless told otherwise."""
-    body = {"name": name, "topics": topics, "url": target, "secret": SECRET, "from": "earliest", "retry": RETRY}
+    body = {
+        "name": name,
+        "topics": topics,
+        "url": target,
+        "secret": SECRET,
+        "from": "earliest",
+        "retry": RETRY,
+    }
     return call("POST", f"{url}/api/webhooks", {**body, **fields})
 
 
