@@ -13,6 +13,7 @@ import pytest
 from wire_produce import connected, produce, run, until
 
 from culver.errors import ErrorCode, KafkaError
+from culver.gateway.cluster import connections
 from culver.gateway.cluster.cluster import Cluster, OffsetAt, Unreachable
 from culver.gateway.cluster.groups import (
     alter_offsets,
@@ -39,6 +40,7 @@ from culver.gateway.membership.group_member import GroupMember
 from culver.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from culver.testing import Broker
 from culver.testing import Cluster as Brokers
+from culver.wire_client import host_and_port
 
 ORDERS = TopicPartition("orders", 0)
 
@@ -83,9 +85,24 @@ def test_views_are_shared_and_young_enough(broker: Broker) -> None:
             views = await asyncio.gather(*(cluster.view() for _ in range(100)))
             assert all(view is views[0] for view in views)
             assert len(views[0].topics["orders"].partitions) == 2
+            await asyncio.to_thread(broker.create_topic, "young")
             assert await cluster.view(max_age_ms=60_000) is views[0]
             cluster.forget_view()
-            assert await cluster.view(max_age_ms=60_000) is not views[0]
+            assert "young" in (await cluster.view(max_age_ms=60_000)).topics
+
+    run(scenario)
+
+
+def test_a_connection_that_nobody_needs_is_closed(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "_IDLE_MAX_S", 0.05)
+    monkeypatch.setattr(connections, "_LOOK_FOR_IDLE_S", 0.05)
+
+    async def scenario() -> None:
+        pool = connections.Connections("test")
+        connection = await pool.get(host_and_port(broker.bootstrap_servers), "nothing much")
+        await until(lambda: connection.closed)
+        assert not (await pool.get(connection.address, "nothing much")).closed
+        await pool.close()
 
     run(scenario)
 

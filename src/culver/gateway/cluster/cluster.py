@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from culver.errors import KafkaError
-from culver.gateway.cluster.connection import Address
+from culver.gateway.cluster.connection import Address, Decode
 from culver.gateway.cluster.connections import Connections
 from culver.gateway.cluster.coordinators import GROUP, TRANSACTION, Coordinators
+from culver.gateway.cluster.last_answer import LastAnswer
 from culver.gateway.cluster.offsets import OffsetAt, list_offsets
 from culver.gateway.cluster.view import ClusterView, TopicPartition, refusal, view_of
 from culver.protocol.messages.metadata import MetadataRequest, MetadataResponse
@@ -50,6 +51,8 @@ class Cluster:
         self._coordinators = Coordinators(self)
         self._addresses: dict[int, Address] = {}
         self._failed_at: dict[Address, float] = {}
+        self._last_metadata = LastAnswer(MetadataResponse)
+        self._last_view: tuple[MetadataResponse, ClusterView] | None = None
         self._view: ClusterView | None = None
         self._view_asked_at = float("-inf")
         self._views_out_of_date_before = float("-inf")
@@ -83,6 +86,7 @@ class Cluster:
         purpose: str = QUESTIONS,
         once: bool = False,
         client_id: str | None = None,
+        decode: Decode[R] | None = None,
     ) -> R:
         """The answer of one broker, or of any when `broker_id` is None: then another is tried when one does not answer.
 
@@ -108,6 +112,7 @@ class Cluster:
                         least_version=least_version,
                         newest_version=newest_version,
                         client_id=client_id,
+                        decode=decode,
                     )
                     sent = True
                     answer = await future
@@ -210,10 +215,17 @@ class Cluster:
 
     async def _look(self, now: float) -> ClusterView:
         request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
-        answer = await self.ask(request, MetadataResponse, least_version=_TOPIC_IDS_SINCE_VERSION)
+        answer = await self.ask(
+            request,
+            MetadataResponse,
+            least_version=_TOPIC_IDS_SINCE_VERSION,
+            decode=self._last_metadata.decode,
+        )
         if answer.error_code:
             raise refusal(answer.error_code, "the cluster's metadata")
-        view = view_of(answer)
+        if self._last_view is None or self._last_view[0] is not answer:
+            self._last_view = answer, view_of(answer)
+        view = self._last_view[1]
         if now > self._view_asked_at:
             self._view, self._view_asked_at = view, now
             self._addresses = {broker.id: (broker.host, broker.port) for broker in view.brokers.values()}

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
+from functools import partial
 from struct import Struct
 from typing import Any, TypeVar, cast
 
@@ -20,6 +22,8 @@ from culver.wire_client import Unreachable
 
 Address = tuple[str, int]
 R = TypeVar("R", bound=Message)
+# Reads an answer, given what is behind its header and the version.
+Decode = Callable[[memoryview, int], R]
 
 # The largest answer that is taken: a batch may be as large as a broker's message.max.bytes, and a view of a large
 # cluster has megabytes too. It bounds what a broker can make the gateway hold.
@@ -34,20 +38,22 @@ _API_VERSIONS_KEY = 18
 class _Asked:
     """A request that waits for its answer."""
 
-    __slots__ = ("answer", "correlation_id", "due", "response", "version")
+    __slots__ = ("answer", "correlation_id", "decode", "due", "key", "version")
 
     def __init__(
         self,
         answer: asyncio.Future[Any],
         correlation_id: int,
-        response: type[Message],
+        key: int,
         version: int,
+        decode: Decode[Any],
         due: float,
     ) -> None:
         self.answer = answer
         self.correlation_id = correlation_id
-        self.response = response
+        self.key = key
         self.version = version
+        self.decode = decode
         self.due = due
 
 
@@ -87,11 +93,13 @@ class Connection(asyncio.Protocol):
         least_version: int = 0,
         newest_version: int | None = None,
         client_id: str | None = None,
+        decode: Decode[R] | None = None,
     ) -> asyncio.Future[R]:
         """Send a request in the newest version that both sides know; the answer is yet to come.
 
-        Memory that the answer's records refer to is not used again. A broker that has not answered after
-        `timeout_ms` loses the connection. Raises KafkaError(UNSUPPORTED_VERSION), Unreachable.
+        It is read by `decode` if given, which may know a shorter way than to read it all. Memory that the answer's
+        records refer to is not used again. A broker that has not answered after `timeout_ms` loses the connection.
+        Raises KafkaError(UNSUPPORTED_VERSION), Unreachable.
         """
         if self.closed or self._transport is None:
             raise Unreachable(f"the connection to the broker at {self} is closed")
@@ -100,10 +108,11 @@ class Connection(asyncio.Protocol):
         self._correlation_id = correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         future: asyncio.Future[R] = self._loop.create_future()
         due = self._loop.time() + timeout_ms / 1000
-        self._asked.append(_Asked(future, correlation_id, response, version, due))
+        key = cast("int", kind.SCHEMA.api_key)
+        read = decode or partial(decode_answer, response)
+        self._asked.append(_Asked(future, correlation_id, key, version, read, due))
         if self._watch is None:
             self._watch = self._loop.call_at(due, self._look_for_overdue)
-        key = cast("int", kind.SCHEMA.api_key)
         name = self._client_id if client_id is None else client_id.encode()
         header = name + b"\0" if _api(key).request_header_version(version) >= 2 else name
         body = encoder(kind, version)(request)
@@ -176,7 +185,7 @@ class Connection(asyncio.Protocol):
             return False
         asked = self._asked.popleft()
         try:
-            answer = _decode(frame, asked.response, asked.version)
+            answer = asked.decode(_body(frame, asked.key, asked.version), asked.version)
         except MalformedRequest as error:
             self._asked.appendleft(asked)
             self.abort(f"its answer cannot be read: {error}")
@@ -236,8 +245,13 @@ async def connect(address: Address, client_id: str, timeout_ms: float) -> Connec
     return connection
 
 
-def _decode(frame: memoryview, response: type[R], version: int) -> R:
-    key = cast("int", response.SCHEMA.api_key)
+def decode_answer(response: type[R], body: memoryview, version: int) -> R:
+    """The answer in the part of a frame behind its header. MalformedRequest when it cannot be read."""
+    return decoder(response, version)(body, 0)[0]
+
+
+def _body(frame: memoryview, key: int, version: int) -> memoryview:
+    """What is behind the header of an answer."""
     position = _SIZE.size
     if _api(key).response_header_version(version) >= 1:
         if position >= len(frame):
@@ -246,7 +260,7 @@ def _decode(frame: memoryview, response: type[R], version: int) -> R:
         position += 1
         if count:
             position = skip_tagged_fields(frame, position, count)
-    return decoder(response, version)(frame, position)[0]
+    return frame[position:]
 
 
 def _api(key: int) -> Api:

@@ -43,11 +43,6 @@ class Connections:
         self._sweep: asyncio.TimerHandle | None = None
         self._closed = False
 
-    def is_open(self, address: Address, purpose: str) -> bool:
-        """Whether there is a connection already."""
-        connection = self._open.get((address, purpose))
-        return connection is not None and not connection.closed
-
     async def get(self, address: Address, purpose: str) -> Connection:
         """A connection that was open a moment ago. Everyone who asks at once waits for the same attempt.
 
