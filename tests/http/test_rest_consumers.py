@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from confluent_kafka import Producer
@@ -206,6 +208,55 @@ def test_fetch_min_bytes_is_waited_for(make: Make, topic: str, produce: Callable
     written.join()
 
 
+def test_records_whose_client_went_away_are_for_the_next_read(
+    make: Make, topic: str, produce: Callable[..., None]
+) -> None:
+    instance = make("fickle", format="text")
+    instance.assign(topic, 0)
+    assert instance.get("records?timeout=0").json == []
+    address = urlsplit(f"{instance.base_uri}/records?timeout=30000")
+    for value in (b"one", b"two"):
+        with socket.create_connection((address.hostname, address.port)) as client:
+            request = f"GET {address.path}?{address.query} HTTP/1.1\r\nHost: {address.netloc}\r\n\r\n"
+            client.sendall(request.encode())
+            client.shutdown(socket.SHUT_RDWR)
+        produce(topic, value)
+    assert [record["value"] for record in instance.read(2)] == ["one", "two"]
+
+
+def test_what_the_client_may_not_have_got_is_read_again_after_the_instance_expired(
+    http_broker: Broker, topic: str, produce: Callable[..., None]
+) -> None:
+    produce(topic, b"one", b"two")
+
+    async def read_all(has_read: bool) -> tuple[list[int], list[int]]:
+        """What the group had committed, and the offsets that are read after it."""
+        settings = GatewaySettings(bootstrap=http_broker.bootstrap_servers)
+        instances = ConsumerInstances(settings, asyncio.Event())
+        await instances.start()
+        try:
+            instance = await instances.create("uncertain", None, InstanceOptions(offset_reset="earliest"))
+            await instances.use(instance, lambda consumer: consumer.assign([TopicPartition(topic, 0)]))
+            committed = await instances.use(instance, lambda consumer: consumer.committed(None))
+            offsets: list[int] = []
+            async with asyncio.timeout(20):
+                while len(offsets) < 2 and not committed:
+                    records = await instances.use(
+                        instance,
+                        lambda consumer: consumer.read("binary", wait_ms=500, max_bytes=100, min_bytes=6),
+                    )
+                    offsets += [record.offset for record in records]
+            if has_read:
+                await instances.delete(instance)
+            return [each.offset for each in committed], offsets
+        finally:
+            await instances.close()
+
+    assert asyncio.run(read_all(has_read=False)) == ([], [0, 1])
+    assert asyncio.run(read_all(has_read=True)) == ([], [0, 1])
+    assert asyncio.run(read_all(has_read=True)) == ([2], [])
+
+
 # --- formats ---
 
 
@@ -373,6 +424,7 @@ def test_an_instance_that_cannot_be_made_is_refused(
         ("subscription", b"{}"),
         ("subscription", b'{"topics": ["a"], "topic_pattern": "a"}'),
         ("subscription", b'{"topic_pattern": "("}'),
+        ("subscription", b'{"topics": ["no topic"]}'),
         ("assignments", b""),
         ("assignments", b'{"partitions": [{"topic": "a"}]}'),
         ("positions", b'{"offsets": [{"topic": "a", "partition": 0, "offset": -5}]}'),
@@ -413,9 +465,7 @@ def test_a_gateway_that_ends_waits_for_no_long_poll() -> None:
             poll = asyncio.create_task(
                 instances.use(
                     instance,
-                    lambda consumer: consumer.read(
-                        "binary", wait_ms=60_000, max_bytes=1, min_bytes=1, keep_offsets=False
-                    ),
+                    lambda consumer: consumer.read("binary", wait_ms=60_000, max_bytes=1, min_bytes=1),
                 )
             )
             await asyncio.sleep(0)

@@ -19,7 +19,7 @@ from culver.gateway.ingest.events import Entry, Refused
 from culver.gateway.problems import RETRY_AFTER_SECONDS, http_error, unreachable
 from culver.gateway.producing import Outgoing
 from culver.gateway.rest.record_bodies import RECORDS_MAX
-from culver.gateway.routing import Handler, Parameter
+from culver.gateway.routing import JSON, Answer, Handler, Parameter, Schema
 from culver.gateway.services import services_of
 from culver.wire_client import Unreachable
 
@@ -145,6 +145,22 @@ def errors_as(render: Callable[[Request, HttpError], Response]) -> Callable[[Han
         return call
 
     return wrapped
+
+
+_REFUSALS = {
+    400: "The body cannot be understood, or entries of it cannot.",
+    408: "The body took too long to arrive.",
+    413: "The body is too large.",
+    415: "The media type or the Content-Encoding is not served here.",
+    422: "The topic's name cannot be used, or the body is damaged.",
+    429: "Too much is under way; Retry-After says when to send it again.",
+    503: "The cluster does not take it now; Retry-After says when to send it again.",
+}
+
+
+def refusals(schema: Schema, media_types: tuple[str, ...] = (JSON,)) -> dict[int, Answer]:
+    """The errors of a protocol that has a body of its own for them."""
+    return {status: Answer(doc, schema, media_types) for status, doc in _REFUSALS.items()}
 
 
 def media_type(request: Request) -> str:

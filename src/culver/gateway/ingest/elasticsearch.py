@@ -14,7 +14,14 @@ from starlette.responses import Response
 from culver.core.names import is_valid_topic_name
 from culver.errors import ErrorCode, KafkaError
 from culver.gateway.errors import HttpError, Problem
-from culver.gateway.ingest.delivery import TOPIC_PARAMETERS, errors_as, gathered, named_topic, topic_of
+from culver.gateway.ingest.delivery import (
+    TOPIC_PARAMETERS,
+    errors_as,
+    gathered,
+    named_topic,
+    refusals,
+    topic_of,
+)
 from culver.gateway.ingest.events import source_key
 from culver.gateway.ingest.lines import NDJSON, every_line
 from culver.gateway.problems import http_error
@@ -97,7 +104,7 @@ def _record(action: str, topic: str, document_id: str | None, source: bytes) -> 
         reason = f"[{action}] cannot be done: documents become records of a log, which is only added to"
         return ItemError(400, "illegal_argument_exception", reason)
     if not is_valid_topic_name(topic):
-        reason = f"[{topic}] cannot be the name of a topic: use letters, digits, '.', '_' and '-'"
+        reason = f"[{topic[:250]}] cannot be the name of a topic: use letters, digits, '.', '_' and '-'"
         return ItemError(400, "invalid_index_name_exception", reason)
     try:
         document = _DECODER.decode(source)
@@ -221,6 +228,13 @@ async def bulk(request: Request) -> Response:
     return json_response(answer, headers=PRODUCT)
 
 
+ERROR_SCHEMA = {
+    "type": "object",
+    "required": ["error", "status"],
+    "properties": {"error": {"type": "object"}, "status": {"type": "integer"}},
+}
+
+
 def _endpoint(path: str) -> Endpoint:
     return Endpoint(
         "POST",
@@ -233,7 +247,8 @@ def _endpoint(path: str) -> Endpoint:
             NDJSON: {"type": "string", "description": "Lines in pairs: an action, and its document."},
             JSON: {"type": "string", "description": "The same; some shippers call it so."},
         },
-        answers={
+        answers=refusals(ERROR_SCHEMA)
+        | {
             200: Answer(
                 "A result for each action, in order. Those with status 201 are durable.",
                 {
@@ -246,7 +261,6 @@ def _endpoint(path: str) -> Endpoint:
                 },
             )
         },
-        errors=(400, 413, 415, 422, 429, 503),
         description="`index` and `create` write a record; `update` and `delete` are refused, item by item.",
     )
 

@@ -10,8 +10,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from culver.gateway.ingest.delivery import errors_as
-from culver.gateway.ingest.elasticsearch import PRODUCT, refusal
-from culver.gateway.routing import Endpoint, Handler, json_response
+from culver.gateway.ingest.elasticsearch import ERROR_SCHEMA, PRODUCT, refusal
+from culver.gateway.routing import Answer, Endpoint, Handler, json_response
 from culver.gateway.services import services_of
 
 # Of a version that shippers from 7 to 9 talk to. Nothing but the bulk API stands behind it.
@@ -104,7 +104,11 @@ _acknowledged = _always({"acknowledged": True})
 
 
 def _probe(method: str, path: str, handler: Handler, summary: str) -> Endpoint:
-    return Endpoint(method, f"/elastic{path}", handler, summary, "ingest")
+    answers = {
+        200: Answer("What shippers want to hear.", {"type": "object"}),
+        503: Answer("The cluster cannot be reached.", ERROR_SCHEMA),
+    }
+    return Endpoint(method, f"/elastic{path}", handler, summary, "ingest", answers=answers)
 
 
 def _kept_nowhere(path: str, handler: Handler, what: str) -> list[Endpoint]:

@@ -20,6 +20,7 @@ from culver.gateway.ingest.delivery import (
     deliver,
     errors_as,
     media_type,
+    refusals,
     topic_of,
     try_later,
 )
@@ -271,8 +272,7 @@ ROUTES = [
             },
             PROTOBUF: {"type": "string", "format": "binary", "description": "A PushRequest, in snappy."},
         },
-        answers={204: Answer("All lines are durable.")},
-        errors=(400, 413, 415, 422, 429, 503),
+        answers=refusals({"type": "string"}, ("text/plain",)) | {204: Answer("All lines are durable.")},
         description="When single lines are refused, the others are taken, and the answer is 400 with the reasons.",
     ),
     Endpoint(

@@ -16,6 +16,7 @@ from culver.gateway.ingest.delivery import (
     deliver,
     errors_as,
     media_type,
+    refusals,
     topic_of,
     try_later,
 )
@@ -142,13 +143,13 @@ ROUTES = [
             PROTOBUF: {"type": "string", "format": "binary", "description": "An ExportLogsServiceRequest."},
             JSON: {"type": "object", "description": "An ExportLogsServiceRequest in OTLP's JSON encoding."},
         },
-        answers={
+        answers=refusals({"type": "object", "properties": {"message": {"type": "string"}}}, (JSON, PROTOBUF))
+        | {
             200: Answer(
                 "An ExportLogsServiceResponse: all that it does not name as rejected is durable.",
                 {"type": "object", "properties": {"partialSuccess": {"type": "object"}}},
                 (JSON, PROTOBUF),
             )
         },
-        errors=(400, 413, 415, 422, 429, 503),
     )
 ]

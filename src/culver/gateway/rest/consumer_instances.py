@@ -138,8 +138,8 @@ class ConsumerInstances:
             instance.used_at = time.monotonic()
 
     async def delete(self, instance: ConsumerInstance) -> None:
-        """Close it and wait until it has left its group."""
-        await asyncio.shield(self._remove(instance))
+        """Close it, as its client has all it wants, and wait until it has left its group."""
+        await asyncio.shield(self._remove(instance, has_read=True))
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
         """The thread is waited for even if the request is given up: the consumer is not free before."""
@@ -174,21 +174,21 @@ class ConsumerInstances:
 
     # --- the end of an instance ---
 
-    def _remove(self, instance: ConsumerInstance) -> asyncio.Task[None]:
+    def _remove(self, instance: ConsumerInstance, *, has_read: bool = False) -> asyncio.Task[None]:
         self._instances.pop((instance.group, instance.name), None)
         if instance.consumer is not None:
             instance.consumer.hurry()
-        task = asyncio.create_task(self._close(instance))
+        task = asyncio.create_task(self._close(instance, has_read))
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
         return task
 
-    async def _close(self, instance: ConsumerInstance) -> None:
+    async def _close(self, instance: ConsumerInstance, has_read: bool) -> None:
         async with instance.turn:
             instance.closed = True
             consumer, instance.consumer = instance.consumer, None
             if consumer is not None:
-                await self._in_thread(consumer.close)
+                await self._in_thread(lambda: consumer.close(has_read=has_read))
 
     async def _sweep(self) -> None:
         """Close what has not been used for too long. When the gateway ends, nobody waits for a long poll."""

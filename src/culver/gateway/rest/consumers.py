@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, TypeVar
 from urllib.parse import quote
@@ -10,15 +12,12 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from culver.core.names import is_valid_topic_name
 from culver.gateway.cluster.view import TopicPartition
 from culver.gateway.errors import HttpError, Problem
 from culver.gateway.rest.consumer_instances import ConsumerInstance, InstanceOptions
-from culver.gateway.rest.instance_consumer import (
-    FORMATS,
-    CommittedOffset,
-    ConsumedRecord,
-    InstanceConsumer,
-)
+from culver.gateway.rest.embedded_formats import FORMATS, ConsumedRecord
+from culver.gateway.rest.instance_consumer import CommittedOffset, InstanceConsumer
 from culver.gateway.routing import Answer, Endpoint, Handler, Parameter, json_response
 from culver.gateway.services import services_of
 
@@ -68,6 +67,12 @@ class Subscription(msgspec.Struct):
     topic_pattern: Name | None = None
 
 
+def _checked_topic(name: str) -> str:
+    if not is_valid_topic_name(name):
+        raise HttpError(Problem.INVALID_VALUE, f"{name!r} cannot be the name of a topic")
+    return name
+
+
 class Topics(msgspec.Struct):
     topics: list[str]
 
@@ -78,7 +83,7 @@ class Place(msgspec.Struct):
 
     @property
     def topic_partition(self) -> TopicPartition:
-        return TopicPartition(self.topic, self.partition)
+        return TopicPartition(_checked_topic(self.topic), self.partition)
 
 
 class Places(msgspec.Struct):
@@ -91,7 +96,7 @@ class Places(msgspec.Struct):
 
 class PlaceAndOffset(Place):
     offset: Offset
-    metadata: str = ""
+    metadata: Annotated[str, msgspec.Meta(max_length=4096, pattern="^[^\\x00]*$")] = ""
 
 
 class Offsets(msgspec.Struct):
@@ -135,11 +140,9 @@ def _nothing() -> Response:
 
 
 async def create(request: Request) -> Response:
-    group = request.path_params["group"]
+    group = _checked_name(request.path_params["group"])
     wanted = await _body(request, NewInstance) or NewInstance()
-    name = wanted.name
-    if name is not None and "/" in name:
-        raise HttpError(Problem.INVALID_VALUE, "a name with a slash cannot be a part of an address")
+    name = None if wanted.name is None else _checked_name(wanted.name)
     if wanted.format not in FORMATS:
         raise HttpError(Problem.INVALID_VALUE, f"format is one of {', '.join(FORMATS)}")
     if wanted.offset_reset not in _OFFSET_RESETS:
@@ -155,6 +158,13 @@ async def create(request: Request) -> Response:
     instance = await services_of(request).consumers.create(group, name, options)
     address = f"{request.url.scheme}://{request.url.netloc}/consumers/{quote(group, safe='')}"
     return _v2(InstanceMade(instance.name, f"{address}/instances/{quote(instance.name, safe='')}"))
+
+
+def _checked_name(name: str) -> str:
+    """Of a group or an instance: something that can stand in an address and in the logs of brokers."""
+    if not name.isprintable() or "/" in name or len(name) > _NAME_CHARACTERS_MAX:
+        raise HttpError(Problem.INVALID_VALUE, f"{name[:_NAME_CHARACTERS_MAX]!r} cannot be used as a name")
+    return name
 
 
 def _truth(name: str, value: bool | str) -> bool:
@@ -196,6 +206,10 @@ async def subscribe(request: Request) -> Response:
     wanted = await _required(request, Subscription)
     if (wanted.topics is None) == (wanted.topic_pattern is None):
         raise HttpError(Problem.INVALID_VALUE, "either topics or topic_pattern is needed")
+    for name in wanted.topics or ():
+        _checked_topic(name)
+    if wanted.topic_pattern is not None and not wanted.topic_pattern.isprintable():
+        raise HttpError(Problem.INVALID_VALUE, "topic_pattern has characters that no topic has")
     await services_of(request).consumers.use(
         instance, lambda consumer: consumer.subscribe(wanted.topics, wanted.topic_pattern)
     )
@@ -269,17 +283,31 @@ async def records(request: Request) -> Response:
     most = services.settings.body_max_bytes
     asked = _asked(request, "max_bytes")
     max_bytes = most if asked is None or asked <= 0 else min(asked, most)
-    found = await services.consumers.use(
-        instance,
-        lambda consumer: consumer.read(
-            options.format,
-            wait_ms=wait_ms,
-            max_bytes=max_bytes,
-            min_bytes=min(options.fetch_min_bytes, max_bytes),
-            keep_offsets=options.auto_commit,
-        ),
-    )
+    given_up = threading.Event()
+    watching = asyncio.create_task(_watch(request, given_up))
+    try:
+        found = await services.consumers.use(
+            instance,
+            lambda consumer: consumer.read(
+                options.format,
+                wait_ms=wait_ms,
+                max_bytes=max_bytes,
+                min_bytes=min(options.fetch_min_bytes, max_bytes),
+                given_up=given_up,
+            ),
+        )
+    finally:
+        watching.cancel()
+    if found and given_up.is_set():
+        await services.consumers.use(instance, lambda consumer: consumer.take_back(found))
     return json_response(found, media_type=EMBEDDED[options.format])
+
+
+async def _watch(request: Request, given_up: threading.Event) -> None:
+    """A client that goes away leaves its long poll, and what would have been its answer."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+    given_up.set()
 
 
 def _wait_ms(asked_ms: int | None, bound_ms: int | None) -> int:

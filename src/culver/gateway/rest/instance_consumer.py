@@ -6,43 +6,28 @@ Everything here happens in one thread at a time, outside the event loop. What wa
 
 from __future__ import annotations
 
-import base64
-import re
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import confluent_kafka
 import msgspec
 from confluent_kafka import OFFSET_INVALID
 
+from culver.core.patterns import check_pattern, matching_topics
+from culver.errors import KafkaError
 from culver.gateway.cluster.view import TopicPartition
 from culver.gateway.errors import HttpError, Problem
 from culver.gateway.producing import kafka_error
+from culver.gateway.rest.embedded_formats import ConsumedRecord, NotInFormat, consumed_record
 
 # A poll is cut into pieces, so that an instance which is being deleted does not wait for its last long poll.
 _POLL_SECONDS = 0.2
 _CALL_TIMEOUT_SECONDS = 10.0
-
-
-class RecordHeader(msgspec.Struct):
-    """A header; its value in base64."""
-
-    key: str
-    value: str | None
-
-
-class ConsumedRecord(msgspec.Struct, omit_defaults=True):
-    """A record as a read gives it. Headers are there when it has some."""
-
-    topic: str
-    key: msgspec.Raw
-    value: msgspec.Raw
-    partition: int
-    offset: int
-    headers: list[RecordHeader] = []
+_RECORDS_MAX = 10_000  # in one answer, however small they are
 
 
 class CommittedOffset(msgspec.Struct):
@@ -54,99 +39,57 @@ class CommittedOffset(msgspec.Struct):
     metadata: str
 
 
-class NotInFormat(Exception):
-    """A key or value that cannot be given in the instance's format."""
-
-
-_NULL = msgspec.Raw(b"null")
-_encode = msgspec.json.encode
-_decode_json = msgspec.json.Decoder().decode
-
-
-def _binary(data: bytes) -> bytes:
-    return b'"' + base64.b64encode(data) + b'"'
-
-
-def _text(data: bytes) -> bytes:
-    try:
-        return _encode(data.decode())
-    except UnicodeDecodeError as error:
-        raise NotInFormat(f"not UTF-8: {error}") from error
-
-
-def _json(data: bytes) -> bytes:
-    try:
-        _decode_json(data)
-        data.decode()
-    except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
-        raise NotInFormat(f"not JSON: {error}") from error
-    return data
-
-
-def _json_or_text(data: bytes) -> bytes:
-    """Keys are seldom JSON where values are; a key that is not comes as text."""
-    try:
-        return _json(data)
-    except NotInFormat:
-        return _text(data)
-
-
-Writer = Callable[[bytes], bytes]
-# How keys and values become JSON.
-FORMATS: Mapping[str, tuple[Writer, Writer]] = {
-    "binary": (_binary, _binary),
-    "json": (_json_or_text, _json),
-    "text": (_text, _text),
-}
-
-
 class InstanceConsumer:
     """A confluent_kafka.Consumer and what lies between it and its HTTP client."""
 
     def __init__(self, consumer: Any) -> None:
         self._consumer = consumer
-        self._subscribed: list[str] | re.Pattern[str] | None = None
+        # Topics, or the pattern of their names.
+        self._subscribed: list[str] | str | None = None
         self._is_assigned = False
         self._waiting: deque[Any] = deque()
         # Where each partition is read next by the client, as far as it has read or sought.
         self._positions: dict[TopicPartition, int] = {}
+        # What the last answer held: it counts as read when the client comes for more.
+        self._answered: dict[TopicPartition, int] = {}
+        self._failure: KafkaError | None = None
         self._hurried = threading.Event()
 
     def hurry(self) -> None:
         """End a read that is under way. The one call that may come from another thread."""
         self._hurried.set()
 
-    def close(self) -> None:
+    def close(self, *, has_read: bool) -> None:
+        """Leave the group. `has_read`: the client itself ends it, and so has the last answer."""
+        if has_read:
+            self._count_as_read()
         self._consumer.close()
 
     # --- what is read ---
 
     def subscribe(self, topics: Sequence[str] | None, pattern: str | None) -> None:
-        """Take part in the group, with these topics or those that a regular expression matches."""
+        """Take part in the group, with these topics or those that a regular expression matches. Raises KafkaError."""
         if self._is_assigned:
             raise HttpError(
                 Problem.CONSUMER_STATE,
                 "partitions have been assigned to this instance by hand; it cannot subscribe to topics too",
             )
+        wanted: list[str] | str = list(topics or ())
         names = list(topics or ())
-        wanted: list[str] | re.Pattern[str] = names
         if pattern is not None:
-            inside = pattern.removeprefix("^").removesuffix("$")
-            try:
-                wanted = re.compile(inside)
-            except re.error as error:
-                raise HttpError(Problem.INVALID_VALUE, f"topic_pattern: {error}") from error
-            names = [f"^({inside})$"]  # what begins with ^ is a pattern for librdkafka
+            wanted = pattern.removeprefix("^").removesuffix("$")
+            check_pattern(wanted)
+            names = [f"^({wanted})$"]  # what begins with ^ is a pattern for librdkafka
         if wanted != self._subscribed:
             self._called(self._consumer.subscribe, names, on_revoke=self._revoked, on_lost=self._revoked)
             self._subscribed = wanted
 
     def subscription(self) -> list[str]:
         """The topics it subscribed to; with a pattern, those that match at the moment."""
-        if not isinstance(self._subscribed, re.Pattern):
+        if not isinstance(self._subscribed, str):
             return sorted(self._subscribed or ())
         known = self._called(self._consumer.list_topics, timeout=_CALL_TIMEOUT_SECONDS)
-        return sorted(name for name in known.topics if self._subscribed.fullmatch(name))
+        return sorted(matching_topics(self._subscribed, known.topics))
 
     def unsubscribe(self) -> None:
         """Leave the group, or give up partitions that were assigned by hand."""
@@ -155,6 +98,7 @@ class InstanceConsumer:
         self._is_assigned = False
         self._waiting.clear()
         self._positions.clear()
+        self._answered.clear()
 
     def assign(self, places: Iterable[TopicPartition]) -> None:
         """Read these partitions, outside the group's assignment."""
@@ -187,6 +131,7 @@ class InstanceConsumer:
         self._waiting = deque(message for message in self._waiting if _place(message) not in gone)
         for place in gone:
             self._positions.pop(place, None)
+            self._answered.pop(place, None)
 
     # --- positions and offsets ---
 
@@ -197,6 +142,8 @@ class InstanceConsumer:
         """
         held = self._held(offsets)
         self._positions.update(offsets)
+        for place in offsets:
+            self._answered.pop(place, None)
         self._reassign(held)
 
     def seek_to_edge(self, places: Iterable[TopicPartition], *, end: bool) -> None:
@@ -252,9 +199,15 @@ class InstanceConsumer:
     # --- reading ---
 
     def read(
-        self, format_name: str, *, wait_ms: int, max_bytes: int, min_bytes: int, keep_offsets: bool
+        self,
+        format_name: str,
+        *,
+        wait_ms: int,
+        max_bytes: int,
+        min_bytes: int,
+        given_up: threading.Event | None = None,
     ) -> list[ConsumedRecord]:
-        """Records, as soon as there are `min_bytes` of them; fewer, or none, when the time is over.
+        """Records, as soon as there are `min_bytes` of them; fewer, or none, when the time is over or it is `given_up`.
 
         At most `max_bytes` of keys and values, but one record at least. A record that cannot be given in the format
         ends the answer before it; when it is the first, it raises HttpError, and stays the first.
@@ -264,12 +217,19 @@ class InstanceConsumer:
                 Problem.CONSUMER_STATE,
                 "the instance has neither subscribed to topics nor partitions assigned",
             )
+        self._count_as_read()
         records: list[ConsumedRecord] = []
         read_bytes = 0
         deadline = time.monotonic() + wait_ms / 1000
-        while True:
+        while len(records) < _RECORDS_MAX:
             enough = bool(records) and read_bytes >= min_bytes
-            message = self._next(0 if enough else deadline - time.monotonic())
+            try:
+                message = self._next(0 if enough else deadline - time.monotonic(), given_up)
+            except KafkaError as error:
+                if not records:
+                    raise
+                self._failure = error  # for the next read: these records are not to be lost for it
+                break
             if message is None:
                 break
             size = len(message.key() or b"") + len(message.value() or b"")
@@ -277,22 +237,36 @@ class InstanceConsumer:
                 self._waiting.appendleft(message)
                 break
             try:
-                records.append(_record(message, *FORMATS[format_name]))
+                records.append(consumed_record(message, format_name))
             except NotInFormat as error:
                 self._waiting.appendleft(message)
-                if records:
-                    break
-                raise _unreadable(message, format_name, error) from error
+                if not records:
+                    raise _unreadable(message, format_name, error) from error
+                break
             read_bytes += size
-        self._handed_out(records, keep_offsets)
+        self._answered = {
+            TopicPartition(record.topic, record.partition): record.offset + 1 for record in records
+        }
+        self._positions.update(self._answered)
         return records
 
-    def _next(self, wait_s: float) -> Any:
-        """The next message, waiting or fetched; None when none comes in time."""
+    def take_back(self, records: Iterable[ConsumedRecord]) -> None:
+        """The answer with these records reached nobody: read them again."""
+        starts: dict[TopicPartition, int] = {}
+        for record in records:
+            starts.setdefault(TopicPartition(record.topic, record.partition), record.offset)
+        held = set(self.assignment())
+        self.seek({place: offset for place, offset in starts.items() if place in held})
+
+    def _next(self, wait_s: float, given_up: threading.Event | None) -> Any:
+        """The next message, waiting or fetched; None when none comes in time. Raises KafkaError."""
         if self._waiting:
             return self._waiting.popleft()
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
         deadline = time.monotonic() + wait_s
-        while not self._hurried.is_set():
+        while not self._hurried.is_set() and not (given_up is not None and given_up.is_set()):
             message = self._called(
                 self._consumer.poll, min(max(deadline - time.monotonic(), 0), _POLL_SECONDS)
             )
@@ -307,12 +281,13 @@ class InstanceConsumer:
                 return None
         return None
 
-    def _handed_out(self, records: Iterable[ConsumedRecord], keep_offsets: bool) -> None:
-        ends = {TopicPartition(record.topic, record.partition): record.offset + 1 for record in records}
-        self._positions.update(ends)
-        if keep_offsets and ends:
-            offsets = [confluent_kafka.TopicPartition(*place, offset) for place, offset in ends.items()]
-            self._called(self._consumer.store_offsets, offsets=offsets)
+    def _count_as_read(self) -> None:
+        """What the client has may be committed, if the instance commits by itself."""
+        offsets = [confluent_kafka.TopicPartition(*place, offset) for place, offset in self._answered.items()]
+        self._answered = {}
+        # Refused for partitions that another member reads by now, which will read them anew.
+        with suppress(confluent_kafka.KafkaException):
+            self._consumer.store_offsets(offsets=offsets)
 
     def _called(self, call: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         """The call's result; librdkafka's errors in the words of the protocol."""
@@ -324,21 +299,6 @@ class InstanceConsumer:
 
 def _place(message: Any) -> TopicPartition:
     return TopicPartition(message.topic(), message.partition())
-
-
-def _record(message: Any, write_key: Writer, write_value: Writer) -> ConsumedRecord:
-    key, value = message.key(), message.value()
-    return ConsumedRecord(
-        message.topic(),
-        _NULL if key is None else msgspec.Raw(write_key(key)),
-        _NULL if value is None else msgspec.Raw(write_value(value)),
-        message.partition(),
-        message.offset(),
-        [
-            RecordHeader(name, None if data is None else base64.b64encode(data).decode())
-            for name, data in message.headers() or ()
-        ],
-    )
 
 
 def _unreadable(message: Any, format_name: str, error: NotInFormat) -> HttpError:
