@@ -120,6 +120,9 @@ def test_a_filter_that_cannot_be_read_says_so(text: str) -> None:
         (b'{"id": 9007199254740993}', "text"),
         (b"[" * 2000 + b"]" * 2000, "text"),
         (b"\xff", "base64"),
+        (b"\x08\x96\x01", "base64"),
+        (b"\x00", "base64"),
+        (b"\x1b[31mred\x1b[0m\r\n", "text"),
     ],
 )
 def test_content_is_decoded_where_that_loses_nothing(content: bytes, encoding: str) -> None:
@@ -251,7 +254,8 @@ def test_a_walk_starts_with_the_newest_and_reads_little_for_it() -> None:
 
 
 def test_records_that_are_large_are_read_a_few_at_a_time() -> None:
-    log = Log({0: [record(offset, b"x" * 1_000_000, timestamp_ms=offset) for offset in range(200)]})
+    large = b"x" * 1_000_000
+    log = Log({0: [record(offset, large, timestamp_ms=offset) for offset in range(200)]})
     page = walk(log, log.start(BACKWARD), limit=100)
     offsets = [each.offset for each in page.records]
     assert offsets == list(range(199, 199 - len(offsets), -1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from typing import Any
 
 import msgspec
@@ -15,6 +16,8 @@ SHOWN_BYTES_MAX = 64 * 1024
 _EXACT_IN_BROWSERS = 2**53
 # Deep enough for what people write; a parser of another language may go no deeper.
 _DEPTH_MAX = 100
+# Bytes that no text has: what has one is some binary format, though all its bytes may be valid UTF-8.
+_BINARY = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 _TIMESTAMP_TYPES = {0: "create", 1: "append"}
 
 
@@ -64,7 +67,7 @@ def view_of(record: Record, shown_bytes_max: int | None = SHOWN_BYTES_MAX) -> Re
 
 
 def data_of(content: bytes | None, shown_bytes_max: int | None = SHOWN_BYTES_MAX) -> Data | None:
-    """Content as JSON if it is an object or array, else as text if it is UTF-8, else in base64."""
+    """Content as JSON if it is an object or array, else as text if it is some, else in base64."""
     if content is None:
         return None
     shown = content if shown_bytes_max is None else content[:shown_bytes_max]
@@ -81,6 +84,8 @@ def data_of(content: bytes | None, shown_bytes_max: int | None = SHOWN_BYTES_MAX
 
 
 def _text_of(content: bytes, is_cut: bool) -> str | None:
+    if _BINARY.search(content):
+        return None
     try:
         return content.decode()
     except UnicodeDecodeError as error:
