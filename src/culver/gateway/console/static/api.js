@@ -1,13 +1,14 @@
 // The JSON API of the gateway: one function per verb, errors as values a person can act on.
 
+import { sentence } from "./format.js";
 import { reached, unreachable } from "./connection.js";
 
 export class ApiError extends Error {
   constructor(status, code, message, remedy = "") {
-    super(message);
+    super(sentence(message));
     this.status = status;
     this.code = code;
-    this.remedy = remedy;
+    this.remedy = remedy && sentence(remedy);
   }
 }
 

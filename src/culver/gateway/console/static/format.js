@@ -98,4 +98,10 @@ export function toLocalInput(ms) {
   return at.toISOString().slice(0, 19);
 }
 
+/** A message of the gateway as a sentence of its own. */
+export function sentence(text) {
+  const whole = text.charAt(0).toUpperCase() + text.slice(1);
+  return /[.!?…]$/.test(whole) ? whole : `${whole}.`;
+}
+
 export const plural = (number, one, many = `${one}s`) => `${count(number)} ${number === 1 ? one : many}`;

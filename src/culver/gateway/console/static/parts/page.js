@@ -1,6 +1,6 @@
 // The head of a page: where it is, what it is called, what can be done there.
 
-import { append, h } from "../dom.js";
+import { h } from "../dom.js";
 
 /** crumbs: [[text, href], …]; returns the element, with `summary` and `actions` to be filled later. */
 export function heading({ title, crumbs = [], actions = [] }) {
@@ -64,12 +64,25 @@ export function button(text, onclick, look = "", attributes = {}) {
   return h("button", { class: `button ${look}`, type: "button", onclick, ...attributes }, text);
 }
 
-/** A labelled control. */
+/** Documentation of a setting: what stands in backticks is code. */
+export function prose(text) {
+  return text.split("`").map((piece, index) => (index % 2 ? h("code", {}, piece) : piece));
+}
+
+let lastId = 0;
+
+/** A labelled control; the hint below it is read out after its name. */
 export function field(label, control, hint) {
-  return append(h("label", { class: "field" }, h("span", { class: "label" }, label)), [
+  lastId += 1;
+  control.id ||= `field-${lastId}`;
+  if (hint) control.setAttribute("aria-describedby", `hint-${lastId}`);
+  return h(
+    "div",
+    { class: "field" },
+    h("label", { class: "label", for: control.id }, label),
     control,
-    hint && h("span", { class: "hint" }, hint),
-  ]);
+    hint && h("span", { class: "hint", id: `hint-${lastId}` }, hint),
+  );
 }
 
 export function select(options, value, attributes = {}) {

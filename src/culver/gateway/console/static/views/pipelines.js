@@ -35,7 +35,7 @@ export function pipelinesPage({ root, signal }) {
         return empty(
           "No pipeline has reported yet",
           "Pipelines that run through Spark report each batch to the cluster.",
-          "culver pipeline logs --topics logs --store ./logs",
+          "culver pipeline logs logs --store ./culver-logs",
         );
       }
       // Plots are kept from one answer to the next, so that the pointer and the focus keep their place.

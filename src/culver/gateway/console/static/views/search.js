@@ -116,7 +116,7 @@ export function searchPage({ root, query, signal, setQuery }) {
       draw(answer);
     } catch (error) {
       if (either.aborted) return;
-      show(results, problem(error, ask));
+      show(results, error.status === 409 || error.status === 501 ? notSetUp(error) : problem(error, ask));
     }
     results.classList.remove("stale-data");
   }
@@ -186,6 +186,14 @@ export function searchPage({ root, query, signal, setQuery }) {
       ask();
     },
   };
+}
+
+function notSetUp(error) {
+  return empty(
+    "Log search is not set up",
+    [error.message, error.remedy].filter(Boolean).join(" "),
+    "culver pipeline logs logs --store ./culver-logs\nculver serve --set culver.http.log.store=./culver-logs",
+  );
 }
 
 /** The words to highlight: what is searched for, without the operators. */

@@ -5,7 +5,7 @@ import { h, show } from "../dom.js";
 import { bytes, duration } from "../format.js";
 import { openDialog } from "../parts/dialog.js";
 import { notice } from "../parts/notice.js";
-import { button, field, mark } from "../parts/page.js";
+import { button, field, mark, prose } from "../parts/page.js";
 import { table } from "../parts/table.js";
 
 export function configurationTable(topic, onChange) {
@@ -38,6 +38,9 @@ export function configurationTable(topic, onChange) {
 
 const isSet = (entry) => Number(entry.source === "topic");
 
+/** All of it stands in the dialog. */
+const firstSentence = (text) => /^.*?[.:](?=\s|$)/s.exec(text)?.[0].replace(/:$/, ".") ?? text;
+
 function columns(topic, onChange) {
   return [
     {
@@ -45,7 +48,7 @@ function columns(topic, onChange) {
       look: "name",
       cell: (entry) => [
         h("span", { class: isSet(entry) ? "mono changed" : "mono" }, entry.name),
-        entry.documentation && h("div", { class: "soft" }, entry.documentation),
+        entry.documentation && h("div", { class: "soft" }, prose(firstSentence(entry.documentation))),
       ],
     },
     { title: "Value", cell: valueOf },
@@ -82,8 +85,7 @@ function valueOf(entry) {
 function meaningOf({ name, value }) {
   const number = Number(value);
   if (value === null || value === "" || !Number.isFinite(number)) return "";
-  if (number < 0) return "no limit";
-  if (number >= 2 ** 53) return "no limit";
+  if (/(\.ms|bytes)$/.test(name) && (number < 0 || number >= 2 ** 53)) return "no limit";
   if (name.endsWith(".ms") && number >= 1000) return duration(number);
   if (name.endsWith("bytes") && number >= 1000) return bytes(number);
   return "";
@@ -107,7 +109,7 @@ function edit(topic, entry, onChange) {
     act: () =>
       change({ set: { [entry.name]: input.value } }, `${entry.name} is now ${input.value || "empty"}.`),
     body: [
-      entry.documentation && h("p", {}, entry.documentation),
+      entry.documentation && h("p", {}, prose(entry.documentation)),
       field("Value", input, entry.type ? `A ${entry.type}.` : ""),
       isSet(entry) &&
         h(

@@ -51,7 +51,7 @@ export function topicsPage(context) {
       const trouble = totals.offline || totals.under_replicated;
       show(
         head.summary,
-        `${plural(totals.topics, "topic")}, ${plural(totals.partitions, "partition")}`,
+        `${plural(totals.topics, "topic")} (${count(totals.internal)} internal), ${plural(totals.partitions, "partition")}`,
         trouble
           ? h(
               "a",

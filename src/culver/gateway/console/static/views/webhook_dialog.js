@@ -61,18 +61,18 @@ export function createWebhook(onCreated) {
         ...(secret.value && { secret: secret.value }),
       });
       onCreated();
-      if (made?.secret) showSecret(made);
+      if (made.secret) showSecret(made.webhook.name, made.secret);
       else notice(`Webhook ${name.value} has been made.`);
     },
   });
 }
 
-function showSecret({ name, secret }) {
+function showSecret(name, secret) {
   openDialog({
     title: `Webhook ${name} has been made`,
     body: [
       h("p", {}, "This is its secret. It is shown this once; the receiver checks signatures with it."),
-      h("pre", { class: "payload" }, [secret].flat().join("\n")),
+      h("pre", { class: "payload" }, secret),
     ],
   });
 }
