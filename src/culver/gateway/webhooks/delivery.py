@@ -189,7 +189,12 @@ class Delivery:
         self._status.calls_failed += 1
         self._note_trouble(outcome.error)
         verdict = self._ordering.failed(
-            call, _monotonic_ms(), random.random(), retry_after_ms=outcome.retry_after_ms
+            call,
+            _monotonic_ms(),
+            random.random(),
+            retry_after_ms=outcome.retry_after_ms,
+            # A setting of this gateway stands in the way. That is put right, or another gateway may do it.
+            can_be_last=not outcome.refused,
         )
         if verdict is Verdict.DEAD:
             # Its place is free while the letter is written.

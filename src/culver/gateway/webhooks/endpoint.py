@@ -43,6 +43,8 @@ class Outcome:
     status: int | None
     error: str = ""
     retry_after_ms: float | None = None
+    # This gateway may not call the target: nothing was sent.
+    refused: bool = False
 
     @property
     def acknowledged(self) -> bool:
@@ -74,14 +76,14 @@ class Endpoint:
         # Written as an address, the host is not looked up, so the resolver does not see it.
         refused = literal_refusal(self._url.host or "", self._allowance)
         if refused is not None:
-            return Outcome(None, refused)
+            return Outcome(None, refused, refused=True)
         try:
             async with asyncio.timeout(self._timeout_s):
                 return await self._post(body, headers)
         except TimeoutError:
             return Outcome(None, f"no answer within {self._timeout_s:g} seconds")
         except TargetRefused as error:
-            return Outcome(None, str(error))
+            return Outcome(None, str(error), refused=True)
         except (aiohttp.ClientError, OSError, ValueError) as error:
             return Outcome(None, _printable(f"{type(error).__name__}: {error}"))
 

@@ -23,7 +23,7 @@ _RETRY_SECONDS = 1.0
 
 
 class Feeding:
-    """One task for each partition. `on_records` is called when some have been added, `on_trouble` with what is amiss."""
+    """One task for each partition. `on_records` is called when some were added, `on_trouble` with what is wrong."""
 
     def __init__(
         self,

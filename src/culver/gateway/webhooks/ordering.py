@@ -181,15 +181,21 @@ class Ordering:
         self._done(call)
 
     def failed(
-        self, call: Call, now_ms: float, chance: float, *, retry_after_ms: float | None = None
+        self,
+        call: Call,
+        now_ms: float,
+        chance: float,
+        *,
+        retry_after_ms: float | None = None,
+        can_be_last: bool = True,
     ) -> Verdict:
-        """The receiver has not taken it, or nobody knows."""
+        """The receiver has not taken it, or nobody knows. Not `can_be_last`: it is not the receiver's fault."""
         self._in_flight.discard(call)
         call.failures += 1
         due_ms = self.patience.failed(call, call.failures, now_ms, chance, retry_after_ms)
         if call.window.held or call.window.revoked:
             return Verdict.MOOT
-        if self._retry.tries == 0 or call.failures < self._retry.tries:
+        if not can_be_last or self._retry.tries == 0 or call.failures < self._retry.tries:
             self._serial += 1
             call.due_ms = due_ms
             heappush(self._waiting, (due_ms, self._serial, call))
