@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import ipaddress
 import zlib
 from collections.abc import AsyncIterator, Iterable
@@ -277,6 +278,7 @@ def _host_of(header: str) -> str:
     return header.rpartition(":")[0] if header.count(":") == 1 else header
 
 
+@functools.lru_cache(maxsize=64)  # asked for every request, and the answers are few
 def _is_loopback(host: str) -> bool:
     if host.lower().rstrip(".") == "localhost" or host.lower().endswith(".localhost"):
         return True

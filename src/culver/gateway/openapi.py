@@ -91,6 +91,12 @@ def _types(endpoints: Iterable[Endpoint]) -> Iterable[type]:
                 yield schema
 
 
+def _name_of(each: Endpoint) -> str:
+    """get_topics_topic for GET /topics/{topic}: what generators of clients call their functions."""
+    path = _PATH_PARAMETER.sub(r"\1", each.path)
+    return re.sub(r"\W+", "_", f"{each.method.lower()}{path}")
+
+
 def _operation(each: Endpoint, schema_of: Callable[[Schema], Mapping[str, Any]]) -> dict[str, Any]:
     described = {parameter.name for parameter in each.parameters if parameter.where == "path"}
     parameters = [
@@ -99,7 +105,7 @@ def _operation(each: Endpoint, schema_of: Callable[[Schema], Mapping[str, Any]])
         if name not in described
     ]
     operation: dict[str, Any] = {
-        "operationId": re.sub(r"\W+", "_", f"{each.method.lower()}{each.path}").strip("_"),
+        "operationId": _name_of(each),
         "summary": each.summary,
         "tags": [each.tag],
         "parameters": [

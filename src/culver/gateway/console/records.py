@@ -45,7 +45,13 @@ from culver.gateway.services import Services, services_of
 
 _RECORD_MAX_BYTES = 16 * 1024 * 1024
 _CURSOR_LENGTH_MAX = 10_000
-_NULL = msgspec.Raw(b"null")
+
+
+def _no_value() -> msgspec.Raw:
+    """null. Made by a function, because a default of this type cannot be told in the OpenAPI document."""
+    return msgspec.Raw(b"null")
+
+
 COMMITTED, UNCOMMITTED = "committed", "uncommitted"
 
 
@@ -92,15 +98,15 @@ class HeaderToSend(msgspec.Struct, forbid_unknown_fields=True):
     """A header of a new record."""
 
     name: str
-    value: msgspec.Raw = _NULL
+    value: msgspec.Raw = msgspec.field(default_factory=_no_value)
     encoding: Literal["text", "json", "base64"] = "text"
 
 
 class RecordToSend(msgspec.Struct, forbid_unknown_fields=True):
     """A new record. A value of null is a tombstone."""
 
-    key: msgspec.Raw = _NULL
-    value: msgspec.Raw = _NULL
+    key: msgspec.Raw = msgspec.field(default_factory=_no_value)
+    value: msgspec.Raw = msgspec.field(default_factory=_no_value)
     key_encoding: Literal["text", "json", "base64"] = "text"
     value_encoding: Literal["text", "json", "base64"] = "text"
     headers: list[HeaderToSend] = []
