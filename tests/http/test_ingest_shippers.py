@@ -238,8 +238,10 @@ def test_a_bulk_has_a_result_for_each_action_in_order(
     assert second.value == bodies.FLUENT_BIT_DOCUMENT.encode()
 
 
-def test_a_bulk_without_trouble_says_so(url: str, topic: str) -> None:
-    answer = bulk(f"{url}/elastic/_bulk", f'{{"index":{{"_index":"{topic}"}}}}', "{}").json
+@pytest.mark.parametrize("method", ["POST", "PUT"])
+def test_a_bulk_without_trouble_says_so(url: str, topic: str, method: str) -> None:
+    body = f'{{"index":{{"_index":"{topic}"}}}}\n{{}}\n'
+    answer = call(method, f"{url}/elastic/_bulk", body, NDJSON).json
     assert answer["errors"] is False
     assert answer["items"][0]["index"]["result"] == "created"
 

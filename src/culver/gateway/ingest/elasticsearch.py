@@ -235,9 +235,9 @@ ERROR_SCHEMA = {
 }
 
 
-def _endpoint(path: str) -> Endpoint:
+def _endpoint(method: str, path: str) -> Endpoint:
     return Endpoint(
-        "POST",
+        method,
         path,
         bulk,
         "Take in documents that come as they go to Elasticsearch.",
@@ -265,6 +265,6 @@ def _endpoint(path: str) -> Endpoint:
     )
 
 
-ROUTES = [
-    _endpoint(path) for path in ("/_bulk", "/elastic/_bulk", "/elastic/{index}/_bulk", "/{index}/_bulk")
-]
+_PATHS = ("/_bulk", "/elastic/_bulk", "/elastic/{index}/_bulk", "/{index}/_bulk")
+# Elastic's own clients use PUT, most others POST.
+ROUTES = [_endpoint(method, path) for path in _PATHS for method in ("POST", "PUT")]
