@@ -11,7 +11,7 @@ from culver.gateway.cluster.group_offsets import CommittedOffset
 from culver.gateway.cluster.groups import committed_offsets
 from culver.gateway.cluster.view import TopicPartition
 from culver.gateway.console.browsing import Bounds
-from culver.gateway.console.places import bounds_of
+from culver.gateway.console.places import bounds_of, view_with
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ async def progress_of(
     committed = await committed_offsets(cluster, list(groups))
     places = {place for offsets in committed.values() for place in offsets} | set(more)
     # Topics that have been deleted keep their offsets for a while.
-    view = await cluster.view()
+    view = await view_with(cluster, {place.topic for place in places})
     there = [
         place
         for place in sorted(places)

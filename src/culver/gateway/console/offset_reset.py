@@ -18,7 +18,7 @@ from culver.gateway.console.browsing import Bounds
 from culver.gateway.console.group_pages import existing_group
 from culver.gateway.console.lag import Progress, behind, progress_of
 from culver.gateway.console.parameters import GROUP, moment_ms, refused, words
-from culver.gateway.console.places import offsets_at_time
+from culver.gateway.console.places import offsets_at_time, view_with
 from culver.gateway.errors import HttpError, Problem
 from culver.gateway.routing import JSON, Answer, Endpoint, Parameter, json_response
 from culver.gateway.services import services_of
@@ -95,7 +95,7 @@ async def reset(request: Request) -> Response:
     if reason and not wanted.dry_run:
         raise HttpError(Problem.GROUP_ACTIVE, reason)
     named = [TopicPartition(each.topic, each.partition) for each in wanted.partitions]
-    view = await services.cluster.view()
+    view = await view_with(services.cluster, [*wanted.topics, *(place.topic for place in named)])
     for topic in wanted.topics:
         if topic not in view.topics:
             raise HttpError(Problem.TOPIC_NOT_FOUND, f"there is no topic {topic}")

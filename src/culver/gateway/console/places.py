@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from culver.errors import KafkaError
 from culver.gateway.cluster.cluster import Cluster, OffsetAt
@@ -15,12 +15,18 @@ EARLIEST, LATEST = -2, -1
 SYNTAX = "earliest, latest, offset:N or time:T"
 
 
-async def topic_of(cluster: Cluster, name: str) -> tuple[ClusterView, TopicView]:
-    """The topic as it is now. A topic that was made a moment ago may be missing from a view that was kept."""
+async def view_with(cluster: Cluster, topics: Iterable[str]) -> ClusterView:
+    """The cluster as it was a moment ago, or as it is now if one of the topics was not there a moment ago."""
     view = await cluster.view()
-    if name not in view.topics:
-        cluster.forget_view()
-        view = await cluster.view()
+    if all(name in view.topics for name in topics):
+        return view
+    cluster.forget_view()
+    return await cluster.view()
+
+
+async def topic_of(cluster: Cluster, name: str) -> tuple[ClusterView, TopicView]:
+    """The topic as it is now; 404 when there is none."""
+    view = await view_with(cluster, [name])
     topic = view.topics.get(name)
     if topic is None:
         raise HttpError(Problem.TOPIC_NOT_FOUND, f"there is no topic {name}")

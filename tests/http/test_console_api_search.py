@@ -1,0 +1,150 @@
+"""The console's search of a log store: lines, how many there are over time, and what it says when it cannot search."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from http_call import Called, call
+
+from culver.gateway.console.log_search import bucket_width_ms
+from culver.pipelines.log_store.store import LogStore
+from culver.pipelines.parsing.events import EVENT_SCHEMA
+
+START_US = int(datetime(2026, 11, 15, 8, tzinfo=UTC).timestamp()) * 1_000_000
+MINUTE_US = 60_000_000
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> LogStore:
+    """Three hours with a line each minute, every fifth an error, in two files of which the second is newer."""
+    import pyarrow as pa
+
+    rows = [
+        {
+            "ts": START_US + minute * MINUTE_US,
+            "level": "ERROR" if minute % 5 == 0 else "INFO",
+            "service": "api" if minute % 2 else "web",
+            "message": f"request {minute} timeout" if minute % 5 == 0 else f"request {minute} served",
+            "format": "json",
+            "fields": f'{{"status": {500 if minute % 5 == 0 else 200}}}',
+            "raw": f"line {minute} {'timeout' if minute % 5 == 0 else 'served'}",
+            "topic": "logs",
+            "partition": 0,
+            "offset": minute,
+        }
+        for minute in range(180)
+    ]
+    store = LogStore(str(tmp_path_factory.mktemp("logs")))
+    for number, part in enumerate((rows[:90], rows[90:])):
+        columns = {
+            field.name: pa.array([row.get(field.name) for row in part], field.type) for field in EVENT_SCHEMA
+        }
+        store.write_batch(pa.table(columns), query_id="test", batch_id=number)
+    return store
+
+
+@pytest.fixture(scope="module")
+def http_options(store: LogStore) -> dict[str, Any]:
+    return {"config": {"culver.http.log.store": store.path}}
+
+
+def search(url: str, **query: Any) -> Called:
+    return call("GET", f"{url}/api/search?{urlencode(query)}")
+
+
+def test_lines_are_found_newest_first(url: str) -> None:
+    found = search(url, q="timeout", limit=3).json
+    assert [line["offset"] for line in found["lines"]] == [175, 170, 165]
+    assert found["more"] is True
+    assert found["rows"] == 180
+    line = found["lines"][0]
+    assert (line["level"], line["service"], line["fields"]) == ("ERROR", "api", {"status": 500})
+    assert line["ts"] == "2026-11-15T10:55:00.000000Z"
+
+
+def test_a_search_is_narrowed_by_time_and_condition(url: str) -> None:
+    found = search(
+        url, since="2026-11-15T09:00:00Z", until="2026-11-15T09:10:00Z", where="fields.status >= 500"
+    ).json
+    assert [line["offset"] for line in found["lines"]] == [65, 60]
+    assert found["more"] is False
+    by_ms = search(url, since=START_US // 1000, until=START_US // 1000 + 1).json
+    assert [line["offset"] for line in by_ms["lines"]] == [0]
+    assert search(url, since="1h").json["lines"] == []
+
+
+def test_the_plot_counts_every_line_that_matches_not_only_those_shown(url: str) -> None:
+    histogram = search(url, limit=1, histogram=6).json["histogram"]
+    assert (histogram["matched"], histogram["complete"]) == (180, True)
+    assert histogram["bucket_ms"] == 1_800_000
+    assert histogram["from_ms"] == START_US // 1000
+    assert [bucket["count"] for bucket in histogram["buckets"]] == [30] * 6
+    assert histogram["buckets"][0]["levels"] == {"ERROR": 6, "INFO": 24}
+    starts = [bucket["at_ms"] for bucket in histogram["buckets"]]
+    assert starts == [histogram["from_ms"] + number * 1_800_000 for number in range(6)]
+
+    narrowed = search(url, q="timeout", since="2026-11-15T10:00:00Z", histogram=2).json["histogram"]
+    assert narrowed["matched"] == 12
+    assert [bucket["levels"] for bucket in narrowed["buckets"]] == [{"ERROR": 6}, {"ERROR": 6}]
+    conditional = search(url, where="service = 'api' AND level = 'INFO'", histogram=60).json["histogram"]
+    assert conditional["matched"] == 72
+    assert search(url, q="nosuchword").json["histogram"]["matched"] == 0
+    assert search(url, since="1h").json["histogram"]["buckets"] == []
+    assert search(url, histogram=0).json["histogram"] is None
+
+
+@pytest.mark.parametrize(
+    ("span_ms", "buckets", "width_ms"),
+    [
+        (1, 60, 1),
+        (61, 60, 2),
+        (60_000, 60, 1000),
+        (3_600_001, 60, 120_000),
+        (86_400_000 * 100, 10, 864_000_000),
+    ],
+)
+def test_stretches_of_time_have_round_lengths(span_ms: int, buckets: int, width_ms: int) -> None:
+    assert bucket_width_ms(span_ms, buckets) == width_ms
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"q": '"open'},
+        {"q": "a AND"},
+        {"where": "level ="},
+        {"where": "no_such_column = 1"},
+        {"since": "soon"},
+        {"limit": 0},
+        {"limit": 100_000},
+        {"histogram": 100_000},
+        {"q": "x" * 5000},
+    ],
+)
+def test_a_search_that_cannot_be_understood(url: str, query: dict[str, Any]) -> None:
+    answer = search(url, **query)
+    assert answer.status == 422, answer.body
+    assert answer.json["message"]
+
+
+def test_damaged_files_are_named_and_the_rest_is_found(url: str, store: LogStore) -> None:
+    (first, *_) = sorted(store.state().files.values(), key=lambda entry: entry.ts_min)
+    path = Path(store.path) / first.path
+    whole = path.read_bytes()
+    try:
+        path.write_bytes(b"\0" * len(whole))
+        found = search(url, q="timeout", limit=1000).json
+        assert found["problems"][0]["remedy"]
+        assert 0 < len(found["lines"]) < 36
+        assert found["histogram"]["complete"] is False
+    finally:
+        path.write_bytes(whole)
+    assert search(url, q="timeout", limit=1000).json["problems"] == []
+
+
+def test_the_console_knows_that_there_is_a_store(url: str) -> None:
+    assert call("GET", url + "/api/cluster").json["features"]["log_search"] is True
