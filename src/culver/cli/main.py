@@ -21,6 +21,7 @@ from culver.cli.session import Session, client_options
 COMMANDS = {
     "serve": ("culver.cli.serve", "Run a broker, or several."),
     "gateway": ("culver.cli.gateway", "Serve HTTP in front of a cluster."),
+    "webhook": ("culver.cli.webhook", "List, create, describe, pause, resume, test and delete webhooks."),
     "topic": ("culver.cli.topic", "List, create, describe, alter, delete and trim topics."),
     "produce": ("culver.cli.produce", "Write records to a topic."),
     "consume": ("culver.cli.consume", "Read records from topics."),
