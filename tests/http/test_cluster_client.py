@@ -87,8 +87,12 @@ def test_views_are_shared_and_young_enough(broker: Broker) -> None:
             assert len(views[0].topics["orders"].partitions) == 2
             await asyncio.to_thread(broker.create_topic, "young")
             assert await cluster.view(max_age_ms=60_000) is views[0]
-            cluster.forget_view()
-            assert "young" in (await cluster.view(max_age_ms=60_000)).topics
+
+            async def seen() -> bool:
+                cluster.forget_view()
+                return "young" in (await cluster.view(max_age_ms=60_000)).topics
+
+            await until(seen)
 
     run(scenario)
 
