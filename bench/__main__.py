@@ -18,6 +18,7 @@ from bench import (
     fetch,
     footprint,
     growth,
+    http,
     latency,
     librdkafka,
     limits,
@@ -67,7 +68,7 @@ def main() -> int:
 def _measure(session: Session) -> None:
     footprint.run(session)
     machine = None
-    loads = (produce, latency, fetch, librdkafka)
+    loads = (produce, latency, fetch, librdkafka, http)
     if any(session.wanted(group.GROUP, label) for group in loads for label in group.labels()):
         with session.brokers() as brokers:
             for broker in brokers:
