@@ -20,7 +20,7 @@ async def view_with(cluster: Cluster, topics: Iterable[str]) -> ClusterView:
     view = await cluster.view()
     if all(name in view.topics for name in topics):
         return view
-    cluster.forget_view()
+    cluster.forget_view(view)
     return await cluster.view()
 
 
