@@ -16,7 +16,7 @@ from culver.gateway.cluster.view import TopicPartition
 from culver.gateway.reading.chunks import Chunk, RecentChunks
 from culver.gateway.reading.partition_reader import Cursor, Readers
 from culver.gateway.reading.record import Record
-from culver.gateway.reading.visible_records import visible_records
+from culver.gateway.reading.visible_records import ENOUGH_BYTES, visible_records
 from culver.protocol.compression import Codec
 from culver.protocol.records import Record as WireRecord
 from culver.protocol.records import encode_batch
@@ -245,6 +245,22 @@ def test_an_offset_that_is_not_there_is_an_error_of_its_reader_only(broker: Brok
     run(scenario)
 
 
+def test_what_the_protocol_has_no_room_for_is_refused_and_harms_nobody(broker: Broker) -> None:
+    async def scenario() -> None:
+        async with reading(broker.bootstrap_servers) as (cluster, readers):
+            await create_topic(cluster, "room", partitions=1)
+            await produce(cluster, "room", [b"a"])
+            for offset in (1 << 63, -(1 << 63) - 1):
+                cursor = readers.open("room", 0, offset)
+                with pytest.raises(KafkaError) as refused:
+                    await cursor.read(**PLENTY)
+                assert refused.value.code is ErrorCode.INVALID_REQUEST
+                cursor.close()
+            assert len(await readers.read_range("room", 0, 0, **PLENTY)) == 1
+
+    run(scenario)
+
+
 def test_a_deleted_topic_ends_its_readers_once_it_is_certain(broker: Broker) -> None:
     async def scenario() -> None:
         async with reading(broker.bootstrap_servers) as (cluster, readers):
@@ -315,6 +331,23 @@ def test_a_damaged_batch_is_never_handed_on() -> None:
         visible_records(place, bytes(batch), 0, ())
     assert refused.value.code is ErrorCode.CORRUPT_MESSAGE
     assert visible_records(place, bytes(batch[:-1]), 0, ()) == ([], 0), "cut off: to be fetched again"
+
+
+def test_batches_that_unpack_to_more_than_enough_are_decoded_a_few_at_a_time() -> None:
+    place = TopicPartition("orders", 0)
+    batches = [
+        encode_batch(
+            [WireRecord(at, 0, None, bytes(ENOUGH_BYTES // 2))], base_offset=at, compression=Codec.ZSTD
+        )
+        for at in range(10)
+    ]
+    found: list[int] = []
+    while len(found) < 10:
+        records, next_offset = visible_records(place, bytes(b"".join(batches[len(found) :])), len(found), ())
+        assert 0 < len(records) <= 3
+        found += [record.offset for record in records]
+        assert next_offset == len(found)
+    assert found == list(range(10))
 
 
 def test_what_came_first_goes_first_when_there_is_no_more_room() -> None:

@@ -7,10 +7,10 @@ still waits for an answer hears Unreachable.
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from struct import Struct
 from typing import Any, TypeVar, cast
 
 from culver.errors import ErrorCode, KafkaError, MalformedRequest
@@ -28,9 +28,10 @@ Decode = Callable[[memoryview, int], R]
 # The largest answer that is taken: a batch may be as large as a broker's message.max.bytes, and a view of a large
 # cluster has megabytes too. It bounds what a broker can make the gateway hold.
 ANSWER_MAX_BYTES = 128 << 20
+CLIENT_ID_MAX_BYTES = 249
 
-_SIZE = Struct(">i")
-_REQUEST_START = Struct(">ihhih")
+_SIZE = struct.Struct(">i")
+_REQUEST_START = struct.Struct(">ihhih")
 _ANSWER_MIN_BYTES = 4  # a correlation id
 _API_VERSIONS_KEY = 18
 
@@ -99,26 +100,32 @@ class Connection(asyncio.Protocol):
 
         It is read by `decode` if given, which may know a shorter way than to read it all. Memory that the answer's
         records refer to is not used again. A broker that has not answered after `timeout_ms` loses the connection.
-        Raises KafkaError(UNSUPPORTED_VERSION), Unreachable.
+        Raises Unreachable, KafkaError(UNSUPPORTED_VERSION), or KafkaError(INVALID_REQUEST) for a number or a name
+        that the protocol has no room for.
         """
         if self.closed or self._transport is None:
             raise Unreachable(f"the connection to the broker at {self} is closed")
         kind = type(request)
         version = self.version_of(kind, least_version, newest_version)
-        self._correlation_id = correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        key = cast("int", kind.SCHEMA.api_key)
+        correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        name = (
+            self._client_id if client_id is None else client_id.encode(errors="replace")[:CLIENT_ID_MAX_BYTES]
+        )
+        try:
+            frame = _frame(key, version, correlation_id, name, encoder(kind, version)(request))
+        except (struct.error, ValueError, OverflowError) as error:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"a {kind.__name__} cannot be written: {error}"
+            ) from error
+        self._correlation_id = correlation_id
         future: asyncio.Future[R] = self._loop.create_future()
         due = self._loop.time() + timeout_ms / 1000
-        key = cast("int", kind.SCHEMA.api_key)
         read = decode or partial(decode_answer, response)
         self._asked.append(_Asked(future, correlation_id, key, version, read, due))
         if self._watch is None:
             self._watch = self._loop.call_at(due, self._look_for_overdue)
-        name = self._client_id if client_id is None else client_id.encode()
-        header = name + b"\0" if _api(key).request_header_version(version) >= 2 else name
-        body = encoder(kind, version)(request)
-        size = sum(map(len, body)) + len(header) + _REQUEST_START.size - _SIZE.size
-        start = _REQUEST_START.pack(size, key, version, correlation_id, len(name))
-        self._transport.write(b"".join([start, header, *body]))
+        self._transport.write(frame)
         return future
 
     def version_of(
@@ -243,6 +250,19 @@ async def connect(address: Address, client_id: str, timeout_ms: float) -> Connec
         raise Unreachable(f"the broker at {connection} refuses to say which versions it speaks")
     connection.learn(answer)
     return connection
+
+
+def _frame(
+    key: int,
+    version: int,
+    correlation_id: int,
+    client_id: bytes,
+    body: Sequence[bytes | bytearray | memoryview],
+) -> bytes:
+    header = client_id + b"\0" if _api(key).request_header_version(version) >= 2 else client_id
+    size = sum(map(len, body)) + len(header) + _REQUEST_START.size - _SIZE.size
+    start = _REQUEST_START.pack(size, key, version, correlation_id, len(client_id))
+    return b"".join([start, header, *body])
 
 
 def decode_answer(response: type[R], body: memoryview, version: int) -> R:

@@ -26,6 +26,8 @@ FETCH_BY_NAME_VERSION = 12
 
 _PURPOSE = "reading"
 _AT_ONCE_PER_BROKER = 8
+# Less than the cluster gives other questions: a leader that is stuck has a successor before long.
+_ANSWER_MAX_MS = 5_000.0
 _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 0.5
 _VIEW_MAX_AGE_MS = 60_000.0
@@ -108,6 +110,7 @@ class Fetching:
                     FetchResponse,
                     broker_id=leader.leader,
                     newest_version=FETCH_BY_NAME_VERSION,
+                    timeout_ms=_ANSWER_MAX_MS,
                     purpose=_PURPOSE,
                 )
                 found = answers_by_partition(answer).get(place)

@@ -34,7 +34,7 @@ _NEWCOMERS_WAIT_MS = 50
 # How long an answer may take beyond that before the leader is looked for elsewhere.
 _PATIENCE_MS = 3_000
 _POLL_MAX_BYTES = 8 << 20
-_PARTITION_MAX_BYTES = 1 << 20
+_PARTITION_MAX_BYTES = 256 << 10
 # A tail nobody waits at is polled on for so long, and so far, because its readers are likely to be back at once.
 _UNWANTED_MAX_S = 1.0
 _UNWANTED_MAX_BYTES = 256 << 10

@@ -13,7 +13,8 @@ from culver.gateway.reading.leader_poll import LeaderPoll, Tail
 from culver.gateway.reading.record import Record
 
 _FETCH_MIN_BYTES = 16 << 10
-_FETCH_MAX_BYTES = 1 << 20
+# More is not decoded at once, for the sake of everyone else.
+_FETCH_MAX_BYTES = 256 << 10
 
 
 class Cursor:
@@ -40,18 +41,17 @@ class Cursor:
             found, self.position = chunk.take(self.position, records_max, bytes_max, at_least_one=True)
             if found:
                 break
-        left_bytes = bytes_max - sum(record.size_bytes for record in found)
-        while len(found) < records_max and left_bytes > 0:
+        while len(found) < records_max:
             following = self._readers.recent.find(self._tail.key, self.position)
             if following is None:
                 break
+            left_bytes = bytes_max - sum(record.size_bytes for record in found)
             more, self.position = following.take(
                 self.position, records_max - len(found), left_bytes, at_least_one=False
             )
-            if not more and following.next_offset != self.position:
-                break
             found += more
-            left_bytes -= sum(record.size_bytes for record in more)
+            if following.next_offset != self.position:
+                break  # what is left of it does not fit any more
         return found
 
     async def _next_chunk(self, bytes_max: int) -> Chunk:

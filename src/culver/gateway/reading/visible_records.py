@@ -13,6 +13,8 @@ from culver.protocol.records import decode_records, iterate_whole_batches, verif
 
 # What one batch may take when decompressed. A broker's batches are bounded compressed, not decompressed.
 BATCH_MAX_BYTES = 64 << 20
+# So much is enough for once: a few compressed batches may hold any amount, and nothing else runs meanwhile.
+ENOUGH_BYTES = 1 << 20
 
 
 def visible_records(
@@ -20,15 +22,17 @@ def visible_records(
 ) -> tuple[list[Record], int]:
     """(records from `offset` on, the offset to go on at), which is `offset` when there is no whole batch.
 
-    The first batch may begin before `offset`, and the last may be cut off. Control batches are none of the reader's
-    business, nor are those of the `aborted` transactions, which the broker names when asked for committed records
-    only. Raises KafkaError for a batch that is damaged or too large.
+    It stops before all batches are decoded when they hold a lot. The first batch may begin before `offset`, and the
+    last may be cut off. Control batches are none of the reader's business, nor are those of the `aborted`
+    transactions, which the broker names when asked for committed records only. Raises KafkaError for a batch that is
+    damaged or too large.
     """
     topic, partition = place
     pending = sorted(aborted, key=lambda transaction: transaction.first_offset, reverse=True)
     aborting: set[int] = set()
     records: list[Record] = []
     next_offset = offset
+    decoded_bytes = 0
     for position, header in iterate_whole_batches(fetched):
         last_offset = header.last_offset
         while pending and pending[-1].first_offset <= last_offset:
@@ -48,7 +52,7 @@ def visible_records(
                 f"the batch at offset {header.base_offset} of {place} does not match its checksum",
             )
         timestamp_type = header.timestamp_type
-        records += [
+        decoded = [
             Record(
                 topic,
                 partition,
@@ -62,4 +66,10 @@ def visible_records(
             for record in decode_records(fetched, BATCH_MAX_BYTES, position)
             if record.offset >= offset
         ]
+        records += decoded
+        decoded_bytes += (
+            sum(record.size_bytes for record in decoded) if header.compression else header.size_bytes
+        )
+        if decoded_bytes > ENOUGH_BYTES:
+            break
     return records, next_offset
