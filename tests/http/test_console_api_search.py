@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import subprocess
+import sys
+import threading
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -10,7 +14,9 @@ from urllib.parse import urlencode
 import pytest
 from http_call import Called, call
 
-from culver.gateway.console.log_search import bucket_width_ms
+from culver.gateway.console import log_search
+from culver.gateway.console.log_search import LogSearch, SearchAnswer, Wanted, bucket_width_ms
+from culver.gateway.errors import HttpError, Problem
 from culver.pipelines.log_store.store import LogStore
 from culver.pipelines.parsing.events import EVENT_SCHEMA
 
@@ -148,3 +154,74 @@ def test_damaged_files_are_named_and_the_rest_is_found(url: str, store: LogStore
 
 def test_the_console_knows_that_there_is_a_store(url: str) -> None:
     assert call("GET", url + "/api/cluster").json["features"]["log_search"] is True
+
+
+def test_without_pyarrow_a_search_says_what_to_install(store: LogStore) -> None:
+    script = """
+import asyncio, sys
+sys.modules["pyarrow"] = None
+from culver.gateway.console.log_search import LogSearch, Wanted
+from culver.gateway.errors import HttpError
+async def search():
+    searching = LogSearch(sys.argv[1])
+    try:
+        await searching.find(Wanted("x", None, None, "", 10, 10))
+    except HttpError as error:
+        print(error)
+    finally:
+        await searching.close()
+asyncio.run(search())
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", script, store.path], capture_output=True, text=True, timeout=30, check=True
+    )
+    assert ended.stdout.startswith("50102: ")
+    assert "pyarrow" in ended.stdout
+    assert "pip install 'culver[spark]'" in ended.stdout
+
+
+def test_without_a_store_a_search_says_how_to_get_one(tmp_path: Path) -> None:
+    async def search_in(path: str | None) -> HttpError:
+        searching = LogSearch(path)
+        try:
+            await searching.find(Wanted("x", None, None, "", 10, 10))
+        except HttpError as error:
+            return error
+        finally:
+            await searching.close()
+        raise AssertionError("there is nothing to search")
+
+    unnamed = asyncio.run(search_in(None))
+    assert unnamed.problem is Problem.NO_LOG_STORE
+    assert "culver.http.log.store" in unnamed.message
+    empty = asyncio.run(search_in(str(tmp_path)))
+    assert empty.problem is Problem.NO_LOG_STORE
+    assert "culver pipeline logs" in empty.message
+
+
+def test_a_search_that_takes_too_long_is_given_up_and_others_are_not_held_up_by_it(
+    store: LogStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on = threading.Event()
+    monkeypatch.setattr(log_search, "SEARCH_SECONDS_MAX", 0.05)
+
+    class Stuck(LogSearch):
+        def _search(self, wanted: Wanted) -> SearchAnswer:
+            go_on.wait(30)
+            return super()._search(wanted)
+
+    async def search_often() -> list[Problem]:
+        searching = Stuck(store.path)
+        wanted = Wanted("x", None, None, "", 10, 10)
+        try:
+            results = await asyncio.gather(
+                *(searching.find(wanted) for _ in range(12)), return_exceptions=True
+            )
+        finally:
+            go_on.set()
+            await searching.close()
+        return [result.problem for result in results if isinstance(result, HttpError)]
+
+    problems = asyncio.run(search_often())
+    assert problems.count(Problem.SEARCH_TIMEOUT) == 8
+    assert problems.count(Problem.TOO_MANY_REQUESTS) == 4
