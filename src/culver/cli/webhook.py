@@ -116,7 +116,7 @@ def _state(found: Mapping[str, Any]) -> str:
 @click.option("--batch", type=int, help="Records in one call at most.  [default: 1]")
 @click.option("--concurrency", type=int, help="Calls at once.  [default: 8]")
 @click.option("--timeout-ms", type=int, help="How long a call may take.  [default: 15000]")
-@click.option("--tries", type=int, help="Before a record is a dead letter; 0: for ever.  [default: 10]")
+@click.option("--tries", type=int, help="Before a record is a dead letter; 0: for ever.  [default: 15]")
 @click.option("--first-pause-ms", type=int, help="Longest pause after a first failure.  [default: 1000]")
 @click.option("--max-pause-ms", type=int, help="Longest pause of all.  [default: 300000]")
 @click.option("--dead-letter-topic", help="[default: webhook-NAME-dlq]")

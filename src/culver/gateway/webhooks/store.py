@@ -8,6 +8,7 @@ The topic is created when the first webhook is. It holds the secrets: whoever ma
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 
 import msgspec
@@ -22,6 +23,7 @@ from culver.gateway.reading.partition_reader import Readers
 from culver.gateway.reading.record import Record
 from culver.gateway.webhooks.subscription import STORE_TOPIC, Subscription
 from culver.logging import get_logger
+from culver.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from culver.wire_client import Unreachable
 
 _log = get_logger("culver.gateway.webhooks")
@@ -32,6 +34,8 @@ _PLACE = TopicPartition(STORE_TOPIC, 0)
 _LOOK_SECONDS = 1.0
 _RETRY_SECONDS = 1.0
 _CATCH_UP_SECONDS = 10.0
+_NOT_YET = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE)
+_NOT_YET_SECONDS = 0.1
 _READ_RECORDS = 1000
 _READ_BYTES = 1024 * 1024
 
@@ -90,7 +94,7 @@ class Store:
     async def catch_up(self) -> None:
         """Wait until everything has been read that is written now. KafkaError, Unreachable."""
         await self.ready()
-        if STORE_TOPIC in (await self._cluster.view(max_age_ms=0)).topics:
+        if await self._exists():
             await self._read_to(await self._offset(LATEST))
 
     async def put(self, subscription: Subscription) -> None:
@@ -102,13 +106,27 @@ class Store:
         await self._write(name, None)
 
     async def _write(self, name: str, value: bytes | None) -> None:
-        if STORE_TOPIC not in (await self._cluster.view()).topics:
+        if not await self._exists():
             await create_topic_for_webhooks(self._cluster, STORE_TOPIC, {"cleanup.policy": "compact"})
-            self._look_now.set()
-        (sent,) = await self._producing.send([Outgoing(STORE_TOPIC, value, name.encode(), partition=0)])
+        self._look_now.set()
+        record = Outgoing(STORE_TOPIC, value, name.encode(), partition=0)
+        deadline = time.monotonic() + _CATCH_UP_SECONDS
+        (sent,) = await self._producing.send([record])
+        # A topic that has just been created is not known to every broker at once.
+        while sent.error is not None and sent.error.code in _NOT_YET and time.monotonic() < deadline:
+            await asyncio.sleep(_NOT_YET_SECONDS)
+            (sent,) = await self._producing.send([record])
         if sent.error is not None:
             raise sent.error
         await self._read_to(sent.offset + 1)
+
+    async def _exists(self) -> bool:
+        """Asked of the cluster for this one topic: it is asked often, and there may be thousands of others."""
+        request = MetadataRequest(
+            topics=[MetadataRequestTopic(name=STORE_TOPIC)], allow_auto_topic_creation=False
+        )
+        answer = await self._cluster.ask(request, MetadataResponse)
+        return any(topic.name == STORE_TOPIC and not topic.error_code for topic in answer.topics)
 
     async def _read_to(self, position: int) -> None:
         try:
@@ -130,7 +148,7 @@ class Store:
     async def _follow(self) -> None:
         while True:
             try:
-                if STORE_TOPIC in (await self._cluster.view(max_age_ms=_LOOK_SECONDS * 1000)).topics:
+                if await self._exists():
                     await self._read()
                 await self._replace({}, 0)
             except (KafkaError, Unreachable) as error:
@@ -141,7 +159,6 @@ class Store:
                 async with asyncio.timeout(_LOOK_SECONDS):
                     await self._look_now.wait()
                 self._look_now.clear()
-                self._cluster.forget_view()
             except TimeoutError:
                 continue
 

@@ -45,7 +45,7 @@ _HIDDEN = "…"
 class Retry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How often a call is tried (0: for ever), and the bounds of the pauses between."""
 
-    tries: Annotated[int, Meta(ge=0, le=1000)] = 10
+    tries: Annotated[int, Meta(ge=0, le=1000)] = 15
     first_ms: _PauseMs = 1000
     max_ms: _PauseMs = 300_000
 
