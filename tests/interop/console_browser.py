@@ -18,6 +18,7 @@ from playwright.sync_api import (
     Page,
     Playwright,
     Request,
+    expect,
     sync_playwright,
 )
 
@@ -57,6 +58,7 @@ class Console:
         defaults: dict[str, Any] = {"viewport": {"width": 1280, "height": 900}, "locale": "en-GB"}
         self.context: BrowserContext = browser.new_context(**{**defaults, **options})
         self.context.set_default_timeout(PATIENCE_MS)
+        expect.set_options(timeout=PATIENCE_MS)
         self.faults: list[str] = []
         self.foreign_requests: list[str] = []
         self.context.on("console", self._hear)

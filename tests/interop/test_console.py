@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import console_cluster as cluster
 import pytest
 from anchors import Unavailable
 from console_browser import Console, running_chromium
+from console_http import answer
 from playwright.sync_api import Browser, Page, expect
 
 from culver.testing import Broker
@@ -182,6 +184,22 @@ def test_log_search_marks_words_and_draws_when_they_occurred(console: Console) -
     assert page.evaluate("window.pwned") is None
 
 
+def test_files_are_cached_for_ever_and_the_page_is_asked_for_again(console_broker: Broker) -> None:
+    page = answer(console_broker.http_url + "/console/topics")
+    assert page.headers["content-security-policy"].startswith("default-src 'self';")
+    assert page.headers["x-content-type-options"] == "nosniff"
+    unchanged = answer(console_broker.http_url + "/", {"if-none-match": page.headers["etag"]})
+    assert (unchanged.status, unchanged.body) == (304, "")
+    assert "<style" not in page.body
+    assert " style=" not in page.body
+    files = re.findall(r'(?:src|href)="(/console/files/[^"]+)"', page.body)
+    assert any(file.endswith("/app.js") for file in files)
+    for file in files:
+        assert "immutable" in answer(console_broker.http_url + file).headers["cache-control"]
+    old = re.sub(r"/files/[0-9a-f]+/", "/files/0123456789abcdef/", files[0])
+    assert answer(console_broker.http_url + old).status == 404
+
+
 # --- the message browser ---
 
 
@@ -349,6 +367,21 @@ def test_a_telephone_shows_it_all_without_scrolling_sideways(visit: Visit, addre
     expect(page.locator("main .figure, main tr[data-row], main .record").first).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     console.picture(page, "narrow-" + (address.strip("/").replace("/", "-") or "overview"))
+
+
+def test_a_lost_gateway_is_noticed_and_found_again(console: Console) -> None:
+    page = console.open("/console/groups/billing")
+    lag = page.locator(".figure", has_text="Lag").locator(".amount")
+    expect(lag).to_have_text("60")
+    console.context.set_offline(True)
+    expect(page.get_by_text("disconnected since")).to_be_visible()
+    expect(page.get_by_text("Shown as of")).to_be_visible()
+    expect(lag).to_have_text("60")
+    console.context.set_offline(False)
+    expect(page.get_by_text("Shown as of")).to_have_count(0)
+    # The browser itself notes each request that fails.
+    assert [fault for fault in console.faults if "ERR_INTERNET_DISCONNECTED" not in fault] == []
+    console.faults.clear()
 
 
 def test_what_is_not_there_says_so_and_what_to_do(visit: Visit) -> None:

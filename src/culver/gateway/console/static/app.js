@@ -1,7 +1,7 @@
 // The console put together: sections, pages, keys, theme and the state of the connection.
 
 import { get } from "./api.js";
-import { watchConnection } from "./connection.js";
+import { connection, lostSinceMs } from "./connection.js";
 import { h, show, svg } from "./dom.js";
 import { localTime, plural } from "./format.js";
 import { jumpField } from "./jump.js";
@@ -100,10 +100,13 @@ function watchCluster() {
     { periodMs: 10_000, signal: new AbortController().signal, onError: () => undefined },
   );
   const pulse = document.getElementById("pulse");
-  watchConnection((lostAtMs) => {
-    pulse.textContent = lostAtMs === null ? "live" : `disconnected since ${localTime(lostAtMs)}`;
-    pulse.classList.toggle("lost", lostAtMs !== null);
-  });
+  const draw = () => {
+    const lost = lostSinceMs();
+    pulse.textContent = lost === null ? "live" : `disconnected since ${localTime(lost)}`;
+    pulse.classList.toggle("lost", lost !== null);
+  };
+  connection.addEventListener("lost", draw);
+  connection.addEventListener("back", draw);
 }
 
 const router = new Router(document.getElementById("main"), ROUTES, showSection);

@@ -1,26 +1,23 @@
 // Whether the gateway answers, and since when not; every page shows it in the same place.
 
 let lostAtMs = null;
-const listeners = new Set();
 
-function tell() {
-  for (const listener of listeners) listener(lostAtMs);
-}
+/** Tells "lost" and "back"; and "try" when the machine has a network again, which is worth a try. */
+export const connection = new EventTarget();
+
+addEventListener("online", () => connection.dispatchEvent(new Event("try")));
 
 export function reached() {
   if (lostAtMs === null) return;
   lostAtMs = null;
-  tell();
+  connection.dispatchEvent(new Event("back"));
 }
 
 export function unreachable() {
   if (lostAtMs !== null) return;
   lostAtMs = Date.now();
-  tell();
+  connection.dispatchEvent(new Event("lost"));
 }
 
-/** Calls listener with null while the gateway answers, else with the time of the last loss. */
-export function watchConnection(listener) {
-  listeners.add(listener);
-  listener(lostAtMs);
-}
+/** When the gateway stopped answering; null while it answers. */
+export const lostSinceMs = () => lostAtMs;

@@ -31,7 +31,11 @@ export function jumpField(place, go) {
     const links = [...list.querySelectorAll("a")];
     if (!links.length) return;
     chosen = (index + links.length) % links.length;
-    links.forEach((anchor, at) => anchor.classList.toggle("chosen", at === chosen));
+    links.forEach((anchor, at) => {
+      anchor.classList.toggle("chosen", at === chosen);
+      anchor.parentElement.setAttribute("aria-selected", String(at === chosen));
+    });
+    input.setAttribute("aria-activedescendant", links[chosen].parentElement.id);
   }
 
   const look = settled(async () => {
@@ -49,7 +53,7 @@ export function jumpField(place, go) {
       const entry = (href, name, kind) =>
         h(
           "li",
-          { role: "option" },
+          { role: "option", id: `jump-${kind}-${name}` },
           h("a", { href, tabindex: "-1" }, h("span", {}, name), h("span", { class: "faint" }, kind)),
         );
       const found = [

@@ -1,5 +1,7 @@
 // Repeats a question while its page is open and visible; a hidden tab asks nothing.
 
+import { connection } from "./connection.js";
+
 /**
  * Calls ask(signal) now, and again periodMs after each answer. Failures go to onError and are tried again, more slowly
  * each time up to ten periods. Ends with the signal. Returns a function that asks at once: what is under way then is
@@ -33,6 +35,9 @@ export function poll(ask, { periodMs, signal, onError }) {
     else turn();
   }
 
+  // As soon as one question is answered again, the others need not wait for their turn.
+  const again = () => failures > 0 && wait();
+  for (const news of ["back", "try"]) connection.addEventListener(news, again, { signal });
   signal.addEventListener("abort", () => clearTimeout(timer), { once: true });
   turn();
   return turn;

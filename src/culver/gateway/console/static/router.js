@@ -54,6 +54,7 @@ export class Router {
     const anchor = event.target.closest("a[href]");
     if (!anchor || anchor.target || anchor.hasAttribute("download")) return;
     const address = new URL(anchor.href);
+    if (address.hash && address.pathname === location.pathname) return; // a place on this page: the browser's business
     if (
       address.origin !== location.origin ||
       !(address.pathname === "/" || address.pathname.startsWith("/console"))
@@ -71,11 +72,13 @@ export class Router {
       this.#current.update(query);
       return;
     }
+    const isFirst = this.#current === null;
     this.#current?.leave.abort();
     const leave = new AbortController();
     this.#current = { identity, leave, update: null };
     this.#root.replaceChildren();
     scrollTo(0, 0);
+    if (!isFirst) this.#root.focus({ preventScroll: true }); // so that reading and tabbing go on from the new page
     this.#onPage(route.pattern, params);
     const made = route.page({
       root: this.#root,

@@ -2,7 +2,7 @@
 
 import { get, path, remove } from "../api.js";
 import { h, link, show } from "../dom.js";
-import { count, plural } from "../format.js";
+import { count, plural, short } from "../format.js";
 import { confirmByName } from "../parts/dialog.js";
 import { live } from "../parts/live.js";
 import { notice } from "../parts/notice.js";
@@ -10,7 +10,11 @@ import { block, button, figures, heading } from "../parts/page.js";
 import { empty } from "../parts/states.js";
 import { keepPlace, table } from "../parts/table.js";
 import { bar } from "../plots/bar.js";
+import { TimePlot } from "../plots/time_plot.js";
 import { resetDialog } from "./offset_reset.js";
+
+const HISTORY_MAX = 1200;
+const LEAST_RANGE_MS = 60_000;
 
 export function groupPage({ root, params, signal, go }) {
   const name = params.group;
@@ -25,7 +29,8 @@ export function groupPage({ root, params, signal, go }) {
   });
   const facts = h("div");
   const place = h("div");
-  show(root, head.element, facts, place);
+  const history = new LagHistory();
+  show(root, head.element, facts, history.element, place);
 
   const refresh = live({
     place,
@@ -35,6 +40,7 @@ export function groupPage({ root, params, signal, go }) {
     draw(group) {
       latest = group;
       show(facts, drawFacts(group));
+      history.add(group.lag);
       keepPlace(
         place,
         block("Lag by partition", drawPartitions(group)),
@@ -42,6 +48,26 @@ export function groupPage({ root, params, signal, go }) {
       );
     },
   });
+}
+
+/** The lag since the page was opened: whether the group catches up is seen sooner than read. */
+class LagHistory {
+  #points = [];
+  #plot = new TimePlot({
+    title: "Lag since this page was opened",
+    series: [{ name: "lag", field: "lag", area: true }],
+    format: count,
+    axisFormat: short,
+    heightPx: 110,
+  });
+  element = this.#plot.element;
+
+  add(lag) {
+    this.#points = [...this.#points, { at_ms: Date.now(), lag }].slice(-HISTORY_MAX);
+    const untilMs = this.#points.at(-1).at_ms;
+    const fromMs = Math.min(this.#points[0].at_ms, untilMs - LEAST_RANGE_MS);
+    this.#plot.set({ fromMs, untilMs, points: this.#points });
+  }
 }
 
 function drawFacts(group) {

@@ -68,6 +68,6 @@ export function groupsPage(context) {
 }
 
 export function stateMark(state) {
-  const look = { Stable: "good", Empty: "", Dead: "bad" }[state] ?? "warn";
+  const look = { Stable: "good", Empty: "idle", Dead: "bad" }[state] ?? "warn";
   return mark(state, look);
 }

@@ -19,7 +19,7 @@ export function logLine(line, terms) {
     h("span", { class: "service" }, line.service ?? ""),
     h("span", { class: "message" }, highlighted(line.message ?? line.raw ?? "", terms)),
   );
-  const element = h("div", { class: "record" }, row);
+  const element = h("div", { class: "record", role: "listitem" }, row);
   const body = h("div", { class: "record-body" });
   row.addEventListener("click", () => {
     const open = row.getAttribute("aria-expanded") !== "true";

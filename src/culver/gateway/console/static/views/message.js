@@ -30,7 +30,11 @@ export function message(topic, record, { open = false, isNew = false, onToggle }
     h("span", { class: "preview" }, preview(record.value)),
     h("span", { class: "size" }, bytes(record.size_bytes)),
   );
-  const element = h("div", { class: isNew ? "record new" : "record", "data-place": placeOf(record) }, line);
+  const element = h(
+    "div",
+    { class: isNew ? "record new" : "record", "data-place": placeOf(record), role: "listitem" },
+    line,
+  );
 
   function setOpen(wanted) {
     line.setAttribute("aria-expanded", String(wanted));

@@ -9,7 +9,7 @@ import { button, figures, heading, mark } from "../parts/page.js";
 import { empty } from "../parts/states.js";
 import { TimePlot } from "../plots/time_plot.js";
 
-const LOOKS = { running: "good", ended: "", failed: "bad", silent: "warn" };
+const LOOKS = { running: "good", ended: "idle", failed: "bad", silent: "warn" };
 const KINDS = { logs: "log aggregation", transform: "transform", archive: "archive", query: "query" };
 const LEAST_RANGE_MS = 60_000;
 

@@ -9,6 +9,7 @@ import { replicas } from "../parts/replicas.js";
 import { empty } from "../parts/states.js";
 import { keepPlace, table } from "../parts/table.js";
 import { bar } from "../plots/bar.js";
+import { stateMark } from "./groups.js";
 import { configurationTable } from "./topic_configuration.js";
 import { addPartitions, deleteTopic } from "./topic_dialogs.js";
 import { topicTabs } from "./topic_tabs.js";
@@ -119,7 +120,7 @@ function drawGroups({ items, looked_at: lookedAt, complete }, name) {
       look: "name",
       cell: (group) => link(path`/console/groups/${group.group}`, group.group),
     },
-    { title: "State", cell: (group) => mark(group.state, group.state === "Stable" ? "good" : "") },
+    { title: "State", cell: (group) => stateMark(group.state) },
     { title: "Lag here", cell: (group) => bar(group.lag, most) },
   ];
   return [

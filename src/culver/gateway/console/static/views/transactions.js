@@ -84,7 +84,7 @@ export function transactionsPage(context) {
 function stateOf(row) {
   if (row.error) return h("span", { class: "bad" }, row.error);
   if (row.overdue) return mark(`${row.state}, overdue`, "bad");
-  const look = { Ongoing: "warn", CompleteCommit: "good" }[row.state] ?? "";
+  const look = { Ongoing: "warn", CompleteCommit: "good" }[row.state] ?? "idle";
   return mark(row.state, look);
 }
 
