@@ -21,7 +21,7 @@ def all_messages() -> list[type[Message]]:
     return [
         value
         for module in pkgutil.iter_modules(message_modules.__path__)
-        if module.name != "broker_hello"
+        if module.name not in ("broker_hello", "broker_report")
         for value in vars(import_module(f"{message_modules.__name__}.{module.name}")).values()
         if isinstance(value, type) and issubclass(value, Message) and value.SCHEMA.versions is not None
     ]

@@ -11,11 +11,15 @@ import pytest
 
 from culver.broker.connection import Connection
 from culver.broker.exchange import NO_RESPONSE, Exchange
+from culver.broker.request_statistics import ApiStatistics
 from culver.broker.server import Server
 from culver.errors import MalformedRequest
 
 
 class Route:
+    def __init__(self) -> None:
+        self.statistics = ApiStatistics()
+
     def encode_response(self, correlation_id: int, response: bytes) -> list[bytes]:
         return [b"[%d:" % correlation_id, response, b"]"]
 

@@ -9,6 +9,7 @@ import pytest
 from replica_world import ReplicaNode, ReplicaWorld
 
 from culver.broker.handlers import fetch
+from culver.broker.request_statistics import ApiStatistics
 from culver.core.image import BrokerInfo
 from culver.errors import ErrorCode
 from culver.protocol.messages.fetch import (
@@ -54,6 +55,7 @@ class Consumer:
         )
         exchange: Any = SimpleNamespace(
             connection=SimpleNamespace(sends_files=False, peer_broker=None),
+            route=SimpleNamespace(statistics=ApiStatistics()),
             version=self.version,
             reply=self.replies.append,
             abandoned=False,

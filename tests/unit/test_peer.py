@@ -11,7 +11,7 @@ from replica_world import ReplicaWorld
 
 from culver.broker.peer import BACKOFF_MAX_MS, GREETING_MAX_MS, Call, Peer
 from culver.broker.peer_link import PeerLink
-from culver.protocol.apis import APIS, BROKER_HELLO_KEY, PRIVATE_APIS
+from culver.protocol.apis import APIS, BROKER_HELLO_KEY, BROKER_REPORT_KEY, PRIVATE_APIS
 from culver.protocol.messages.broker_hello import BrokerHelloRequest, BrokerHelloResponse
 from culver.protocol.messages.metadata import MetadataRequest
 from culver.protocol.schema import decoder, encoder
@@ -332,4 +332,4 @@ def test_private_requests_are_not_among_those_that_clients_hear_of() -> None:
     world = ReplicaWorld(1)
     served = {api.key for api in world[1].dispatcher.served_apis()}
     assert not served & PRIVATE_APIS.keys()
-    assert PRIVATE_APIS.keys() == {BROKER_HELLO_KEY}
+    assert PRIVATE_APIS.keys() == {BROKER_HELLO_KEY, BROKER_REPORT_KEY}

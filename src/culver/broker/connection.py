@@ -14,6 +14,7 @@ from culver.filesystem import FileRange
 from culver.logging import get_logger
 
 if TYPE_CHECKING:
+    from culver.broker.dispatch import Route
     from culver.broker.follower_feed import FollowerFeed
     from culver.broker.refused_batches import RefusedBatches
     from culver.broker.server import Server
@@ -43,6 +44,7 @@ class Connection(asyncio.BufferedProtocol):
     """
 
     __slots__ = (
+        "_answered",
         "_buffer",
         "_closed",
         "_direct",
@@ -75,6 +77,8 @@ class Connection(asyncio.BufferedProtocol):
         self._end = 0
         self._pending: deque[Exchange] = deque()
         self._out: list[Any] = []
+        # Requests whose responses are in `_out`, to be counted when it is sent: of which kind, how many, since when.
+        self._answered: tuple[Route, int, float] | None = None
         self._processing = False
         self._reading_paused = False
         self._write_paused = False
@@ -127,6 +131,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._closed:
             return
         self.last_active_ms = self._server.now_ms
+        self._server.received_bytes += nbytes
         if self._buffer is None:
             buffers = self._server.buffers
             scratch = buffers.scratch
@@ -185,6 +190,9 @@ class Connection(asyncio.BufferedProtocol):
         server = self._server
         max_bytes = server.request_max_bytes
         handle = server.dispatcher.handle
+        began_ms = server.monotonic_ms()  # once for all of them
+        route: Any = None  # of the last request, and how many like it have just been answered
+        answered = 0
         self._processing = True
         needed = 4
         out_bytes = requests = 0
@@ -205,6 +213,9 @@ class Connection(asyncio.BufferedProtocol):
                     break
                 if out_bytes >= _SEND_AT_BYTES or requests >= _SEND_AT_REQUESTS:
                     out_bytes = requests = 0
+                    if answered:
+                        self._answered = (route, answered, began_ms)
+                        answered = 0
                     self._send()
                     now_ms = server.monotonic_ms()
                     if turn_began_ms is None:
@@ -218,18 +229,28 @@ class Connection(asyncio.BufferedProtocol):
                 exchange, response = handle(self, view, start + 4, stop)
                 start = stop
                 needed = 4
+                if exchange.route is not route:
+                    if answered:
+                        server.answered(route, answered, began_ms)
+                        answered = 0
+                    route = exchange.route
                 if response is None:
+                    exchange.began_ms = began_ms
                     self._pending.append(exchange)
-                elif response is not NO_RESPONSE:
-                    buffers = exchange.route.encode_response(exchange.correlation_id, response)
+                elif response is NO_RESPONSE:
+                    answered += 1
+                else:
+                    buffers = route.encode_response(exchange.correlation_id, response)
                     size = len(buffers[0]) if len(buffers) == 1 else sum(map(len, buffers))
                     if self._pending:
                         exchange.buffers = buffers
+                        exchange.began_ms = began_ms
                         self._pending.append(exchange)
                         self._held_bytes += size
                     else:
                         self._out += buffers
                         out_bytes += size
+                        answered += 1
                 if self._closed:
                     break
         except MalformedRequest as error:
@@ -240,6 +261,8 @@ class Connection(asyncio.BufferedProtocol):
             self.close()
         finally:
             self._processing = False
+        if answered:
+            self._answered = (route, answered, began_ms)
         return start, needed
 
     def _process_kept(self) -> None:
@@ -327,20 +350,34 @@ class Connection(asyncio.BufferedProtocol):
     def _send(self) -> None:
         pending = self._pending
         out = self._out
+        waited: list[Exchange] | None = None
         while pending and pending[0].buffers is not None:
-            buffers = pending.popleft().buffers or ()
+            exchange = pending.popleft()
+            buffers = exchange.buffers or ()
             self._held_bytes -= sum(map(len, buffers))
             out += buffers
-        if not out:
-            return
-        self._out = []
-        if self._closed:
-            return
+            if waited is None:
+                waited = [exchange]
+            else:
+                waited.append(exchange)
+        if out:
+            self._out = []
+            if not self._closed:
+                self._write(out)
+        if self._answered is not None:
+            self._server.answered(*self._answered)
+            self._answered = None
+        if waited is not None:
+            self._server.answered_late(waited)
+
+    def _write(self, out: list[Any]) -> None:
+        size = len(out[0]) if len(out) == 1 else sum(map(len, out))
+        self._server.sent_bytes += size
         if self._direct is not None and self._direct.busy:
             self._send_direct(out)
         elif len(out) == 1:
             self._transport.write(out[0])
-        elif sum(map(len, out)) <= _JOIN_MAX_BYTES:
+        elif size <= _JOIN_MAX_BYTES:
             self._transport.write(b"".join(out))
         elif any(type(piece) is FileRange for piece in out):
             self._send_ranges(out)

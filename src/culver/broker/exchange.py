@@ -25,6 +25,7 @@ class Exchange:
 
     __slots__ = (
         "abandoned",
+        "began_ms",
         "buffers",
         "client_id",
         "connection",
@@ -42,6 +43,7 @@ class Exchange:
         self.version = version
         self.correlation_id = correlation_id
         self.client_id = client_id
+        self.began_ms: float  # when its bytes were read: the connection sets it once the handler has run
         self.buffers: list[Any] | None = None
         self.abandoned = False
         self.on_abandon: Callable[[], object] | None = None

@@ -270,6 +270,7 @@ class Fetcher:
         appended_bytes = append(partition, records, followed.asked_offset)
         followed.waiting = False
         partition.appended_bytes += appended_bytes
+        partition.replicated_bytes += appended_bytes
         if partition.appended_bytes > partition.write_back_at_bytes:
             partition.write_back_at_bytes = partition.appended_bytes + WRITE_BACK_BYTES
             self._node.group_commit.ask(partition)

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
+from culver.core.histogram import Histogram
 from culver.logging import get_logger
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class GroupCommit:
         monotonic_ms: Callable[[], float],
         on_failed: Callable[[Partition], object],
     ) -> None:
+        self.flushes = Histogram()  # how long the disk took
         self._scheduler = scheduler
         self._monotonic_ms = monotonic_ms
         self._on_failed = on_failed
@@ -72,11 +74,15 @@ class GroupCommit:
         self._running.add(partition)
         began_ms = self._monotonic_ms()
 
-        def sync() -> None:
+        def sync() -> float:
             partition.log.extend_flush(task)
+            sync_began_ms = self._monotonic_ms()
             task.run()
+            return self._monotonic_ms() - sync_began_ms
 
-        def done(_result: object, error: BaseException | None) -> None:
+        def done(disk_took_ms: float | None, error: BaseException | None) -> None:
+            if disk_took_ms is not None:
+                self.flushes.record(disk_took_ms)
             self._running.discard(partition)
             partition.log.finish_flush(task, error)
             partition.flushed_at_ms = self._monotonic_ms()

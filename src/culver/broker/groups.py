@@ -92,6 +92,11 @@ class Groups(CoordinatorRuntime[GroupCoordinator]):
 
         self._carry_out(self._current().write_marker(index, marker, finish))
 
+    @property
+    def count(self) -> int:
+        """How many groups are coordinated here."""
+        return 0 if self._coordinator is None else self._coordinator.group_count
+
     def image_changed(self, change: ImageChange) -> None:
         """Groups whose broker assigns follow the topics that they read."""
         if self._coordinator is None:

@@ -25,6 +25,7 @@ from culver.broker.producer_ids import ProducerIds
 from culver.broker.replication import Replication
 from culver.broker.server import Server
 from culver.broker.suspects import Suspects
+from culver.broker.telemetry import Telemetry
 from culver.broker.topic_settings import TopicSettings
 from culver.broker.transactions import Transactions
 from culver.broker.verification import Verification
@@ -106,6 +107,7 @@ class Node:
         self.dispatcher = Dispatcher(self)
         self.server = Server(config, self.dispatcher, scheduler, clock.monotonic_ms, self.after_requests)
         self.housekeeping = Housekeeping(self)
+        self.telemetry = Telemetry(self)
         self.fetch_sessions = FetchSessions(
             config.max_incremental_fetch_session_cache_slots,
             now_ms=clock.monotonic_ms,
@@ -196,6 +198,7 @@ class Node:
         self.replication.start()
         self.controller.image_changed(ImageChange(self.image, self.image, brokers=True))
         self.housekeeping.start()
+        self.telemetry.start()
         await self._settled()
         return host, port
 
@@ -276,6 +279,7 @@ class Node:
     def stop_listening(self) -> None:
         """Take no more clients and no more requests; what was answered is sent."""
         self.housekeeping.stop()
+        self.telemetry.stop()
         self.controller.stop()
         self.membership.stop()
         self.fetchers.close()
@@ -320,6 +324,7 @@ class Node:
                 )
                 return
         change = self.builder.apply(events)
+        self.telemetry.image_changed(change)
         if not self._serving:
             return
         if change.settings:

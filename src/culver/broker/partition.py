@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from culver.errors import ErrorCode
 
@@ -28,6 +28,20 @@ class Waiter(Protocol):
     """Something parked until a partition has more to read."""
 
     def partition_changed(self) -> None: ...
+
+
+class Intake(NamedTuple):
+    """What producers sent, and what was fetched from leaders."""
+
+    messages: int
+    produced_bytes: int
+    replicated_bytes: int
+
+    def plus(self, other: Intake) -> Intake:
+        return Intake(*map(sum, zip(self, other, strict=True)))
+
+
+NO_INTAKE = Intake(0, 0, 0)
 
 
 class PendingCommit:
@@ -62,12 +76,17 @@ class Partition:
         "flush_took_ms",
         "flushed_at_ms",
         "index",
+        "internal_bytes",
+        "internal_records",
         "leader",
         "leader_epoch",
+        "led_from_offset",
+        "led_records",
         "log",
         "pending_commits",
         "replica_waiters",
         "replicated",
+        "replicated_bytes",
         "state",
         "topic",
         "topic_id",
@@ -85,6 +104,13 @@ class Partition:
         self.state: LeaderState | None = None
         self.replicated = False  # whether it has other replicas
         self.appended_bytes = 0  # since this process started: how a long poll knows that enough has come
+        # What of it no producer sent: fetched from a leader, or written by this broker itself.
+        self.replicated_bytes = 0
+        self.internal_bytes = 0
+        # How many records were appended while it led, by the offsets: nothing has to be counted record by record.
+        self.led_from_offset = 0
+        self.led_records = 0  # in earlier leaderships
+        self.internal_records = 0  # in all of them
         # Consumers' fetches, woken when the high watermark moves, and followers', woken by every append.
         self.waiters: dict[Waiter, None] = {}
         self.replica_waiters: dict[Waiter, None] = {}
@@ -101,6 +127,25 @@ class Partition:
     def leading(self) -> bool:
         return self.state is not None
 
+    @property
+    def intake(self) -> Intake:
+        """What has come in since this process started."""
+        produced_bytes = self.appended_bytes - self.replicated_bytes - self.internal_bytes
+        return Intake(self.produced_records, produced_bytes, self.replicated_bytes)
+
+    @property
+    def produced_records(self) -> int:
+        leading = self.log.end_offset - self.led_from_offset if self.state is not None else 0
+        return self.led_records + leading - self.internal_records
+
+    def leadership_begins(self) -> None:
+        self.led_from_offset = self.log.end_offset
+
+    def leadership_ends(self) -> None:
+        """The last moment at which the end of the log is this leadership's."""
+        self.led_records += self.log.end_offset - self.led_from_offset
+        self.state = None
+
     def append(self, records: memoryview, guard: object | None = None) -> AppendResult:
         """Append what a producer sent. Hot: see PartitionLog.append, also for the guard."""
         result = self.log.append(records, self.leader_epoch, guard)
@@ -111,6 +156,8 @@ class Partition:
         """Append a batch that a coordinator of this broker made."""
         result = self.log.append_internal(batch, self.leader_epoch)
         self.appended_bytes += len(batch)
+        self.internal_bytes += len(batch)
+        self.internal_records += result.last_offset - result.base_offset + 1
         return result
 
     def append_marker(self, marker: Marker) -> AppendResult:
@@ -124,6 +171,8 @@ class Partition:
             self.leader_epoch,
         )
         self.appended_bytes += MARKER_BYTES
+        self.internal_bytes += MARKER_BYTES
+        self.internal_records += 1
         return result
 
     def must_wait(self, acks: int) -> bool:
@@ -178,6 +227,8 @@ class PartitionTable:
     """The partitions that this broker holds, by topic name and index."""
 
     def __init__(self) -> None:
+        # What came in for partitions that are held no more, by topic: counters that people watch never go back.
+        self.former_intake: dict[str, Intake] = {}
         self._topics: dict[str, dict[int, Partition]] = {}
         self._changed: dict[Partition, None] = {}
         self._appended: dict[Partition, None] = {}
@@ -193,6 +244,8 @@ class PartitionTable:
         """Forget a partition; whoever waits for it is told to look again."""
         partitions = self._topics[partition.topic]
         del partitions[partition.index]
+        former = self.former_intake.get(partition.topic, NO_INTAKE)
+        self.former_intake[partition.topic] = former.plus(partition.intake)
         if not partitions:
             del self._topics[partition.topic]
         self.changed(partition)

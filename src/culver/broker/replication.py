@@ -195,6 +195,7 @@ class Replication:
         self._node.fetchers.unfollow(partition)
         partition.leader = image.leader
         partition.leader_epoch = image.leader_epoch
+        partition.leadership_begins()
         self._begin_state(partition, image, partition.log.high_watermark)
         _log.info("leads", topic=partition.topic, partition=partition.index, epoch=image.leader_epoch)
         coordinator = self._node.coordinators.get(partition.topic)
@@ -241,7 +242,7 @@ class Replication:
             self.advance(partition)
 
     def _resign(self, partition: Partition) -> None:
-        partition.state = None
+        partition.leadership_ends()
         # From here on it moves only as a leader says.
         partition.log.high_watermark = partition.log.high_watermark
         pending = list(partition.pending_commits)
@@ -367,6 +368,7 @@ class Replication:
 
     def log_failed(self, partition: Partition) -> None:
         """The log cannot be written any more: others shall lead it and wait for it no longer."""
+        self._node.telemetry.log_failed(partition)
         self._node.fetchers.unfollow(partition)
         self.isr_changes.leave(partition)
 

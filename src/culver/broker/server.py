@@ -10,7 +10,8 @@ from culver.broker.connection import Connection
 from culver.logging import get_logger
 
 if TYPE_CHECKING:
-    from culver.broker.dispatch import Dispatcher
+    from culver.broker.dispatch import Dispatcher, Route
+    from culver.broker.exchange import Exchange
     from culver.config import BrokerConfig
     from culver.scheduler import Scheduler
 
@@ -46,6 +47,10 @@ class Server:
         # In the order in which they came: what is done to all of them is done in the same order every time.
         self.connections: dict[Connection, None] = {}
         self.unsent_bytes = 0  # of responses that clients are slow to take
+        # Counted since the start.
+        self.connections_opened = 0
+        self.received_bytes = 0
+        self.sent_bytes = 0
         self.now_ms = 0.0
         self.monotonic_ms = monotonic_ms
         self._scheduler = scheduler
@@ -66,11 +71,22 @@ class Server:
             connection.abort()
             return
         connection.last_active_ms = self.now_ms
+        self.connections_opened += 1
         self.connections[connection] = None
 
     def closed(self, connection: Connection) -> None:
         self.connections.pop(connection, None)
         self._waiting_for_memory.pop(connection, None)
+
+    def answered(self, route: Route, times: int, began_ms: float) -> None:
+        """So many requests that were read together have been answered at once. Hot: for each bunch of requests."""
+        route.statistics.latency.record(self.monotonic_ms() - began_ms, times)
+
+    def answered_late(self, waited: list[Exchange]) -> None:
+        """These had to wait, each for its own reasons."""
+        now_ms = self.monotonic_ms()
+        for exchange in waited:
+            exchange.route.statistics.latency.record(now_ms - exchange.began_ms)
 
     def continue_later(self, connection: Connection) -> None:
         self._scheduler.call_soon(connection._continue)

@@ -64,6 +64,11 @@ class Transactions(CoordinatorRuntime[TransactionCoordinator]):
             settings,
         )
 
+    @property
+    def open_count(self) -> int:
+        """How many transactions that are coordinated here have begun and are not over."""
+        return 0 if self._coordinator is None else self._coordinator.open_count
+
     def resigned(self, index: int) -> None:
         self._markers.drop(index)
         super().resigned(index)

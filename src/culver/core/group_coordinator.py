@@ -451,6 +451,14 @@ class GroupCoordinator:
         delete_groups(request, find, done, now_ms, out)
         return out
 
+    @property
+    def group_count(self) -> int:
+        """Of both kinds, in the partitions that are led here."""
+        partitions = [shard.partition for shard in self._shards.values()]
+        return sum(
+            [len(partition.groups) + len(partition.consumer_groups.groups) for partition in partitions]
+        )
+
     # --- inside ---
 
     def _find(self, group_id: str, *, needs_name: bool = False) -> tuple[_Shard | None, ErrorCode]:

@@ -337,6 +337,11 @@ class TransactionCoordinator:
             response = list_matching(partitions, request, self.wall_clock_ms())
         return [Reply(token, response)]
 
+    @property
+    def open_count(self) -> int:
+        """Transactions that have begun and are not over: open, or decided and not yet so written everywhere."""
+        return sum([partition.open_count for partition in self._partitions.values()])
+
     # --- inside ---
 
     def _find(self, transactional_id: str) -> tuple[TransactionPartition | None, ErrorCode]:

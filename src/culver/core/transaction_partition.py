@@ -154,6 +154,17 @@ class TransactionPartition:
         self._timers = timers
         self._parked = parked
 
+    @property
+    def open_count(self) -> int:
+        """Transactions that have begun and are not over."""
+        return sum(
+            [
+                entry.ending
+                or (entry.metadata is not None and entry.metadata.state is TransactionState.ONGOING)
+                for entry in self.entries.values()
+            ]
+        )
+
     # --- what the log says ---
 
     def replay(self, change: TransactionChange) -> None:

@@ -104,6 +104,11 @@ APIS: dict[int, Api] = {
     )
 }
 
-# What only brokers of the same cluster say to each other: served, but never advertised. Keys far above Kafka's own.
+# What only brokers of the same cluster, and Culver's gateway, say: served, but never advertised. Keys far above Kafka's
+# own.
 BROKER_HELLO_KEY = 30_000
-PRIVATE_APIS: dict[int, Api] = {api.key: api for api in (Api(BROKER_HELLO_KEY, "BrokerHello", 0, 0),)}
+BROKER_REPORT_KEY = 30_001
+PRIVATE_APIS: dict[int, Api] = {
+    api.key: api
+    for api in (Api(BROKER_HELLO_KEY, "BrokerHello", 0, 0), Api(BROKER_REPORT_KEY, "BrokerReport", 0, 0))
+}

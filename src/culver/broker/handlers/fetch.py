@@ -55,6 +55,7 @@ def handle(node: Node, exchange: Exchange, request: FetchRequest) -> FetchRespon
         return _no_broker(exchange.version, request) if feed is None else feed.fetch(exchange, request)
     context = node.fetch_sessions.resolve(request, exchange.version)
     if context.error is not ErrorCode.NONE:
+        exchange.route.statistics.failed(context.error)
         return FetchResponse(error_code=context.error, responses=[])
     return _Fetch(node, exchange, request, context).begin()
 
@@ -131,6 +132,7 @@ class _Fetch:
                 data = _failed(wanted.partition, partition, None if self._refusal else _NONE_ABORTED)
                 if partition in _LEADER_IS_ELSEWHERE and wanted.topic is not None:
                     self._point_to_leader(data, wanted.topic)
+                self._exchange.route.statistics.failed(partition)
                 found.append((wanted, data))
                 urgent = True
                 continue
@@ -141,6 +143,8 @@ class _Fetch:
                 left -= read_bytes
             if data.error_code or data.diverging_epoch is not None or data.preferred_read_replica >= 0:
                 urgent = True
+                if data.error_code:
+                    self._exchange.route.statistics.failed(data.error_code)
                 if data.error_code in _LEADER_IS_ELSEWHERE:
                     self._point_to_leader(data, partition.topic)
             found.append((wanted, data))

@@ -61,6 +61,7 @@ def handle(node: Node, exchange: Exchange, request: ProduceRequest) -> ProduceRe
     """Append each partition's batch, and answer when the acknowledgement asked for has been reached."""
     acks = request.acks
     if acks not in (-1, 0, 1):
+        exchange.route.statistics.failed(ErrorCode.INVALID_REQUIRED_ACKS)
         return _all_failed(request, ErrorCode.INVALID_REQUIRED_ACKS, "acks must be -1 (all), 0 or 1")
     if request.transactional_id is not None:
         unverified = transactional_produce.unverified(node, request, exchange.version)
@@ -74,6 +75,7 @@ def _verify_first(
 ) -> ProduceResponse | NoResponse | None:
     """Go on when the transaction's coordinator has said that the records may begin its transaction here."""
     if unverified.error is not ErrorCode.NONE:
+        exchange.route.statistics.failed(unverified.error)
         return _all_failed(request, unverified.error, unverified.why)
     connection = exchange.connection
     inside = True
@@ -126,6 +128,7 @@ def _append_all(
         for data in topic.partition_data:
             if topic_error is not ErrorCode.NONE:
                 answers.append(_failed(data.index, topic_error))
+                exchange.route.statistics.failed(topic_error)
                 continue
             partition = node.partitions.get(name, data.index)
             if partition is None or partition.state is None:
@@ -137,6 +140,7 @@ def _append_all(
                 topic, data.index, data.records, node.clock.monotonic_ms()
             ):
                 answers.append(_failed(data.index, ErrorCode.NOT_LEADER_OR_FOLLOWER, _FOLLOWS_A_REFUSED))
+                exchange.route.statistics.failed(ErrorCode.NOT_LEADER_OR_FOLLOWER)
                 continue
             guard = None
             if verified is not None:
@@ -233,6 +237,7 @@ def _wait(
             answer.error_code = code
             answer.base_offset = answer.log_append_time_ms = answer.log_start_offset = -1
             answer.error_message = _WHY_NOT_ACKNOWLEDGED.get(code)
+            exchange.route.statistics.failed(code)
         left -= 1
         if left == 0 and parked:
             exchange.reply(response)
@@ -255,7 +260,8 @@ def _flushed(done: Callable[[ErrorCode], object], error: BaseException | None) -
 def _note_refusal(
     node: Node, exchange: Exchange, topic: TopicProduceData, data: PartitionProduceData, code: int
 ) -> None:
-    """So that what the producer sent behind it does not take its place."""
+    """Count it, and see to it that what the producer sent behind it does not take its place."""
+    exchange.route.statistics.failed(code)
     connection = exchange.connection
     if connection.refused_batches is None:
         connection.refused_batches = RefusedBatches()
