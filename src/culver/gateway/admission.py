@@ -11,11 +11,10 @@ import contextlib
 import functools
 import ipaddress
 import zlib
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Iterable
 from urllib.parse import urlsplit
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from culver.config import parse_address
@@ -51,78 +50,109 @@ class Admission:
         self._in_flight_max_bytes = settings.in_flight_max_bytes
         self.in_flight_bytes = 0
 
-    @asynccontextmanager
-    async def body(self, request: Request, *, max_bytes: int | None = None) -> AsyncIterator[bytes]:
-        """The body, decompressed. It counts as in flight until the block ends, so end it with the work it causes.
+    def body(self, request: Request, *, max_bytes: int | None = None) -> Body:
+        """The body, decompressed: `async with admission.body(request) as body`.
 
-        HttpError: 408 too slow, 413 too large, 415 an unknown Content-Encoding, 422 damaged, 429 no room.
+        It counts as in flight until the block ends, so end it with the work that it causes. HttpError: 408 too slow,
+        413 too large, 415 an unknown Content-Encoding, 422 damaged, 429 no room.
         """
         limit = self._body_max_bytes if max_bytes is None else min(max_bytes, self._body_max_bytes)
-        taken = _Taken(self)
-        try:
-            body = await self._arrived(request, limit, taken)
-            encodings = _encodings(request)
-            if encodings:
-                body = _decoded(body, encodings, limit)
-                taken.take(len(body))
-            yield body
-        finally:
-            taken.release()
+        return Body(self, request, limit, self._body_timeout_s)
 
-    async def _arrived(self, request: Request, limit: int, taken: _Taken) -> bytes:
-        """The body as it was sent."""
-        stream = request.stream()
-        try:
-            announced = _announced_bytes(request)
-            if announced > limit:
-                raise _too_large(limit)
-            self._check_room(announced)
-            async with asyncio.timeout(self._body_timeout_s):
-                return await _read(stream, limit, taken)
-        except TimeoutError:
-            raise HttpError(
-                Problem.REQUEST_TIMEOUT,
-                f"the body did not arrive within {self._body_timeout_s:g} seconds",
-                headers={"connection": "close"},
-            ) from None
-        except ClientDisconnect:
-            # Nobody is there to read the answer; it only ends the request.
-            raise HttpError(
-                Problem.BAD_REQUEST, "the client went away before the body was complete"
-            ) from None
-        except HttpError:
-            if _closes(request):
-                taken.release()
-                await _discard(stream)
-            raise
-
-    def _check_room(self, size: int) -> None:
+    def check_room(self, size: int) -> None:
+        """Busy when so much more would be too much; a lone request always has room."""
         if self.in_flight_bytes and self.in_flight_bytes + size > self._in_flight_max_bytes:
             raise Busy(f"requests with {self.in_flight_bytes} bytes are under way; try again in a moment")
 
     def take(self, size: int) -> None:
-        """Count memory as in use. Busy when there is no room; a lone request always has room."""
-        self._check_room(size)
+        """Count memory as in use. Busy when there is no room."""
+        self.check_room(size)
         self.in_flight_bytes += size
 
     def give_back(self, size: int) -> None:
         self.in_flight_bytes -= size
 
 
-class _Taken:
-    """What one request has taken from the budget."""
+class Body:
+    """One body: read when the block begins, counted as in flight until it ends.
 
-    def __init__(self, admission: Admission) -> None:
+    A class and not a generator, and no generator inside: every request goes through here.
+    """
+
+    __slots__ = ("_admission", "_limit", "_request", "_taken_bytes", "_timeout_s")
+
+    def __init__(self, admission: Admission, request: Request, limit: int, timeout_s: float) -> None:
         self._admission = admission
-        self._size = 0
+        self._request = request
+        self._limit = limit
+        self._timeout_s = timeout_s
+        self._taken_bytes = 0
 
-    def take(self, size: int) -> None:
+    async def __aenter__(self) -> bytes:
+        try:
+            body = await self._arrived()
+            encodings = _encodings(self._request)
+            if encodings:
+                body = _decoded(body, encodings, self._limit)
+                self._take(len(body))
+        except BaseException:
+            self._release()
+            raise
+        return body
+
+    async def __aexit__(self, *_: object) -> None:
+        self._release()
+
+    def _take(self, size: int) -> None:
         self._admission.take(size)
-        self._size += size
+        self._taken_bytes += size
 
-    def release(self) -> None:
-        self._admission.give_back(self._size)
-        self._size = 0
+    def _release(self) -> None:
+        self._admission.give_back(self._taken_bytes)
+        self._taken_bytes = 0
+
+    async def _arrived(self) -> bytes:
+        """The body as it was sent."""
+        try:
+            announced = _announced_bytes(self._request)
+            if announced > self._limit:
+                raise _too_large(self._limit)
+            self._admission.check_room(announced)
+            async with asyncio.timeout(self._timeout_s):
+                return await self._read()
+        except TimeoutError:
+            raise HttpError(
+                Problem.REQUEST_TIMEOUT,
+                f"the body did not arrive within {self._timeout_s:g} seconds",
+                headers={"connection": "close"},
+            ) from None
+        except HttpError:
+            if _closes(self._request):
+                self._release()
+                await _discard(self._request)
+            raise
+
+    async def _read(self) -> bytes:
+        chunks: list[bytes] = []
+        size = 0
+        more = True
+        while more:
+            chunk, more = await _next_chunk(self._request)
+            size += len(chunk)
+            if size > self._limit:
+                raise _too_large(self._limit)
+            self._take(len(chunk))
+            chunks.append(chunk)
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+async def _next_chunk(request: Request) -> tuple[bytes, bool]:
+    """The next part of the body, and whether there are more."""
+    message = await request.receive()
+    if message["type"] == "http.disconnect":
+        # Nobody is there to read the answer; it only ends the request.
+        raise HttpError(Problem.BAD_REQUEST, "the client went away before the body was complete")
+    return message.get("body", b""), message.get("more_body", False)
 
 
 def _too_large(limit: int) -> HttpError:
@@ -134,20 +164,6 @@ def _announced_bytes(request: Request) -> int:
     return int(text) if text is not None and text.isascii() and text.isdigit() else 0
 
 
-async def _read(stream: AsyncIterator[bytes], limit: int, taken: _Taken) -> bytes:
-    chunks: list[bytes] = []
-    size = 0
-    async for chunk in stream:
-        if not chunk:
-            continue
-        size += len(chunk)
-        if size > limit:
-            raise _too_large(limit)
-        taken.take(len(chunk))
-        chunks.append(chunk)
-    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
-
-
 def _closes(request: Request) -> bool:
     """Whether the connection is closed behind the answer, though the client may still be sending.
 
@@ -156,18 +172,18 @@ def _closes(request: Request) -> bool:
     return "close" in request.headers.get("connection", "").lower() and "expect" not in request.headers
 
 
-async def _discard(stream: AsyncIterator[bytes]) -> None:
+async def _discard(request: Request) -> None:
     """Take some of what still comes and drop it: cut off in the middle of sending, a client never reads the answer.
 
     Connections that stay open need no help: the server drops the rest behind the answer.
     """
     size = 0
-    with contextlib.suppress(TimeoutError, ClientDisconnect):
+    more = True
+    with contextlib.suppress(TimeoutError, HttpError):
         async with asyncio.timeout(_DISCARD_SECONDS):
-            async for chunk in stream:
+            while more and size < _DISCARD_MAX_BYTES:
+                chunk, more = await _next_chunk(request)
                 size += len(chunk)
-                if size > _DISCARD_MAX_BYTES:
-                    return
 
 
 def _encodings(request: Request) -> list[str]:
