@@ -27,7 +27,7 @@ FETCH_BY_NAME_VERSION = 12
 _PURPOSE = "reading"
 _AT_ONCE_PER_BROKER = 8
 # Less than the cluster gives other questions: a leader that is stuck has a successor before long.
-_ANSWER_MAX_MS = 5_000.0
+_ANSWER_MAX_MS = 3_000.0
 _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 0.5
 _VIEW_MAX_AGE_MS = 60_000.0

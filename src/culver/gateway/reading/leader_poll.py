@@ -215,6 +215,7 @@ class LeaderPoll:
             answers = answers_by_partition(answer)
         except (Unreachable, KafkaError) as error:
             _log.info("a poll failed", broker=self._broker_id, partitions=len(wanted), reason=str(error))
+            self._cluster.forget_view()  # the broker may not lead anything any more
             self._end_all()
             return
         decoded_bytes = 0

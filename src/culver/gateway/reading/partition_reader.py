@@ -57,20 +57,24 @@ class Cursor:
     async def _next_chunk(self, bytes_max: int) -> Chunk:
         """One that knows what is at the position; waits for it at the end of the partition."""
         readers, tail = self._readers, self._tail
+        chunk = readers.recent.find(tail.key, self.position)
+        if chunk is not None:
+            # It waits for nothing, so a reader with much to read would keep everyone else waiting.
+            await asyncio.sleep(0)
+            return chunk
         while True:
             position = self.position
-            chunk = readers.recent.find(tail.key, position)
-            if chunk is not None:
-                return chunk
             if not tail.active or tail.next_offset != position:
                 fetched = await readers.fetch(tail, position, bytes_max)
                 if fetched.chunk.next_offset > position:
                     return fetched.chunk
                 if not tail.active:
                     tail.begin(position, readers.poll_at(fetched.leader, committed=self.committed))
-                if tail.next_offset > position:
-                    continue  # it has moved on meanwhile
-            await self._change()
+            if tail.next_offset <= position:
+                await self._change()
+            chunk = readers.recent.find(tail.key, position)
+            if chunk is not None:
+                return chunk
 
     async def _change(self) -> None:
         self._waiting = change = self._tail.change()
