@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 import shipper_bodies as bodies
-from http_call import Called, call
+from http_call import call
+from http_client import Reply
 from topic_contents import Held, all_records
 
 from culver.gateway.app import build
@@ -47,7 +48,7 @@ def test_a_cluster_that_stalls_fills_the_budget_and_all_that_was_accepted_is_the
 ) -> None:
     # The topic is known, so that the gateway has no question for the cluster any more.
     assert call("POST", f"{url}/ingest/{topic}", b"first", "text/plain").status == 200
-    answers: list[Called] = []
+    answers: list[Reply] = []
     answered = threading.Event()
 
     def send(path: str, body: bytes, content_type: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from http_call import call
+from http_call import call, error_code
 
 V2 = "application/vnd.kafka.v2+json"
 REPLICAS = [{"broker": 1, "leader": True, "in_sync": True}]
@@ -42,7 +42,7 @@ def test_brokers_are_listed_by_id(url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "error_code"),
+    ("path", "expected"),
     [
         ("missing", 40401),
         ("missing/partitions", 40401),
@@ -53,6 +53,6 @@ def test_brokers_are_listed_by_id(url: str) -> None:
         ("{topic}/partitions/99999999999999999999/offsets", 40402),
     ],
 )
-def test_what_is_not_there_is_not_found(url: str, topic: str, path: str, error_code: int) -> None:
+def test_what_is_not_there_is_not_found(url: str, topic: str, path: str, expected: int) -> None:
     answer = call("GET", f"{url}/topics/{path.format(topic=topic)}")
-    assert (answer.status, answer.error_code) == (404, error_code)
+    assert (answer.status, error_code(answer)) == (404, expected)

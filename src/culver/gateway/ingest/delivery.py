@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
 from itertools import islice
@@ -31,7 +31,7 @@ TOPIC_PARAMETERS = (
     ),
 )
 # Entries are read so many at a time; then the loop gets to do other things.
-_ENTRIES_AT_A_TIME = 250
+_ENTRIES_AT_A_TIME = 100
 _REASONS_MAX = 5
 
 T = TypeVar("T")
@@ -77,14 +77,18 @@ def checked_topic(name: str) -> str:
 async def deliver(request: Request, topic: str, entries: Iterable[Entry | Refused]) -> Outcome:
     """Write the entries to the topic and wait until they are acknowledged by all in-sync replicas. Busy: 429."""
     outcome = Outcome()
-    records: list[Outgoing] = []
     places: list[int] = []
-    for place, entry in enumerate(await gathered(entries)):
-        if isinstance(entry, Refused):
-            outcome.refused.append((place, entry.reason))
-        else:
-            places.append(place)
-            records.append(Outgoing(topic, entry.value, entry.key))
+
+    def outgoing() -> Iterator[Outgoing | None]:
+        for place, entry in enumerate(entries):
+            if isinstance(entry, Refused):
+                outcome.refused.append((place, entry.reason))
+                yield None
+            else:
+                places.append(place)
+                yield Outgoing(topic, entry.value, entry.key)
+
+    records = [record for record in await gathered(outgoing()) if record is not None]
     for place, error in zip(places, await send(request, records), strict=True):
         if error is None:
             outcome.accepted += 1

@@ -219,7 +219,9 @@ async def bulk(request: Request) -> Response:
             raise HttpError(Problem.BAD_REQUEST, "request body is required: no actions were found in it")
         records = [item.record for item in items if isinstance(item.record, Outgoing)]
         sent = iter(await services.producing.send(records, acks="all"))
-    results = [_result(item, next(sent) if isinstance(item.record, Outgoing) else None) for item in items]
+    results = await gathered(
+        _result(item, next(sent) if isinstance(item.record, Outgoing) else None) for item in items
+    )
     answer = {
         "took": int((time.perf_counter() - began) * 1000),
         "errors": any("error" in about for result in results for about in result.values()),

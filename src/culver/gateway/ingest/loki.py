@@ -24,7 +24,7 @@ from culver.gateway.ingest.delivery import (
     topic_of,
     try_later,
 )
-from culver.gateway.ingest.events import BadEntry, Entry, Refused, event_value
+from culver.gateway.ingest.events import BadEntry, Entry, Layer, Refused, event_value
 from culver.gateway.ingest.protobuf import Field, Malformed, declare, read, text
 from culver.gateway.routing import JSON, Answer, Endpoint
 from culver.gateway.services import services_of
@@ -76,33 +76,40 @@ def entries(streams: Iterable[Stream]) -> Iterator[Entry | Refused]:
     """One entry for each line. The key is the stream, because Loki keeps the order of a stream and of nothing else."""
     for stream in streams:
         labels = stream.labels
-        key = b"" if isinstance(labels, BadEntry) else stream_key(labels)
+        if isinstance(labels, BadEntry):
+            for _ in stream.lines:
+                yield Refused(str(labels))
+            continue
+        key = stream_key(labels)
+        columns = _columns(labels)
         for line in stream.lines:
-            bad = next((each for each in (labels, line) if isinstance(each, BadEntry)), None)
-            if bad is not None:
-                yield Refused(str(bad))
+            if isinstance(line, BadEntry):
+                yield Refused(str(line))
                 continue
-            assert isinstance(labels, dict)
-            assert isinstance(line, Line)
             try:
-                yield Entry(key, _value(labels, line))
+                yield Entry(key, _value(labels, columns, line))
             except BadEntry as error:
                 yield Refused(str(error))
 
 
-def _value(labels: dict[str, str], line: Line) -> bytes:
-    return event_value(
-        line.text,
-        time_ns=line.time_ns,
-        level=_first(_LEVEL_LABELS, labels, line.metadata),
-        service=_first(_SERVICE_LABELS, labels, line.metadata),
-        host=_first(_HOST_LABELS, labels, line.metadata),
-        layers=(("metadata", line.metadata), ("labels", labels)),
+def _columns(labels: Mapping[str, str]) -> tuple[str | None, ...]:
+    """The level, service and host that labels name."""
+    return tuple(
+        next((labels[name] for name in names if labels.get(name)), None)
+        for names in (_LEVEL_LABELS, _SERVICE_LABELS, _HOST_LABELS)
     )
 
 
-def _first(names: Iterable[str], *places: Mapping[str, str]) -> str | None:
-    return next((place[name] for name in names for place in places if place.get(name)), None)
+def _value(labels: Mapping[str, str], columns: tuple[str | None, ...], line: Line) -> bytes:
+    level, service, host = columns
+    layers: tuple[Layer, ...] = (("labels", labels),)
+    if line.metadata:
+        own_level, own_service, own_host = _columns(line.metadata)
+        level, service, host = level or own_level, service or own_service, host or own_host
+        layers = (("metadata", line.metadata), *layers)
+    return event_value(
+        line.text, time_ns=line.time_ns, level=level, service=service, host=host, layers=layers
+    )
 
 
 def stream_key(labels: Mapping[str, str]) -> bytes:
@@ -172,6 +179,8 @@ class _JsonPush(msgspec.Struct):
     streams: list[_JsonStream]
 
 
+_VALUE_DECODER = msgspec.json.Decoder(list[Any])
+_NO_METADATA: Mapping[str, str] = {}
 _PUSH_DECODER = msgspec.json.Decoder(_JsonPush)
 
 
@@ -187,8 +196,8 @@ def read_json(body: bytes) -> Iterator[Stream]:
 
 def _json_line(encoded: msgspec.Raw) -> Line | BadEntry:
     try:
-        time, line, *more = msgspec.json.decode(encoded, type=list[Any])
-        metadata = msgspec.convert(more[0], dict[str, str]) if more else {}
+        time, line, *more = _VALUE_DECODER.decode(encoded)
+        metadata = msgspec.convert(more[0], dict[str, str]) if more else _NO_METADATA
         if not isinstance(line, str) or isinstance(time, bool | float) or len(more) > 1:
             raise ValueError("it is not [time, line] or [time, line, metadata]")
         return Line(int(time), line, metadata)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -22,13 +22,13 @@ _SHAPES = declare(
     "culver.otlp",
     {
         "AnyValue": {
-            "string_value": Field(1, "bytes"),
-            "bool_value": Field(2, "bool"),
-            "int_value": Field(3, "int64"),
-            "double_value": Field(4, "double"),
-            "array_value": Field(5, "ArrayValue"),
-            "kvlist_value": Field(6, "KeyValueList"),
-            "bytes_value": Field(7, "bytes"),
+            "string_value": Field(1, "bytes", oneof="value"),
+            "bool_value": Field(2, "bool", oneof="value"),
+            "int_value": Field(3, "int64", oneof="value"),
+            "double_value": Field(4, "double", oneof="value"),
+            "array_value": Field(5, "ArrayValue", oneof="value"),
+            "kvlist_value": Field(6, "KeyValueList", oneof="value"),
+            "bytes_value": Field(7, "bytes", oneof="value"),
         },
         "ArrayValue": {"values": Field(1, "AnyValue", repeated=True)},
         "KeyValueList": {"values": Field(1, "KeyValue", repeated=True)},
@@ -67,8 +67,7 @@ _SHAPES = declare(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class LogRecord:
+class LogRecord(msgspec.Struct, frozen=True, gc=False):
     """One log record, from either encoding. Ids are hexadecimal; times are 0 and texts empty when not given."""
 
     time_ns: int = 0
@@ -76,7 +75,7 @@ class LogRecord:
     severity_number: int = 0
     severity_text: str = ""
     body: Any = None
-    attributes: dict[str, Any] = field(default_factory=dict)
+    attributes: dict[str, Any] = {}
     flags: int = 0
     trace_id: str = ""
     span_id: str = ""
@@ -139,19 +138,16 @@ def _attributes(pairs: Any, depth: int = 0) -> dict[str, Any]:
 
 def _any_value(value: Any, depth: int = 0) -> Any:
     _check_nesting(depth)
-    # The commonest kind first; a value of no kind is null.
-    if value.HasField("string_value"):
+    kind = value.WhichOneof("value")
+    if kind == "string_value":
         return text(value.string_value)
-    for kind in ("int_value", "double_value", "bool_value"):
-        if value.HasField(kind):
-            return getattr(value, kind)
-    if value.HasField("array_value"):
+    if kind == "array_value":
         return [_any_value(one, depth + 1) for one in value.array_value.values]
-    if value.HasField("kvlist_value"):
+    if kind == "kvlist_value":
         return _attributes(value.kvlist_value.values, depth + 1)
-    if value.HasField("bytes_value"):
+    if kind == "bytes_value":
         return base64.b64encode(value.bytes_value).decode()
-    return None
+    return None if kind is None else getattr(value, kind)
 
 
 def _check_nesting(depth: int) -> None:

@@ -46,6 +46,8 @@ class Field(NamedTuple):
     number: int
     kind: str
     repeated: bool = False
+    # Fields that share a name here exclude each other: WhichOneof(name) tells which was sent.
+    oneof: str | None = None
 
 
 def declare(package: str, messages: Mapping[str, Mapping[str, Field]]) -> dict[str, Shape]:
@@ -53,9 +55,14 @@ def declare(package: str, messages: Mapping[str, Mapping[str, Field]]) -> dict[s
     file = descriptor_pb2.FileDescriptorProto(name=f"{package}.proto", package=package, syntax="proto2")
     for name, fields in messages.items():
         message = file.message_type.add(name=name)
+        choices = list(dict.fromkeys(field.oneof for field in fields.values() if field.oneof))
+        for choice in choices:
+            message.oneof_decl.add(name=choice)
         for field_name, field in fields.items():
             label = _NUMBERS.LABEL_REPEATED if field.repeated else _NUMBERS.LABEL_OPTIONAL
             declared = message.field.add(name=field_name, number=field.number, label=label)
+            if field.oneof:
+                declared.oneof_index = choices.index(field.oneof)
             if field.kind in _SCALARS:
                 declared.type = _SCALARS[field.kind]
             else:

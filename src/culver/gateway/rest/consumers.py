@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, TypeVar
@@ -32,6 +33,8 @@ _WAIT_DEFAULT_MS = 1000
 _WAIT_MAX_MS = 60_000
 _NAME_CHARACTERS_MAX = 250
 _OFFSET_RESETS = ("earliest", "latest", "none")
+
+_WHOLE_NUMBER = re.compile(r"-?\d{1,19}", re.ASCII)
 
 T = TypeVar("T")
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=_NAME_CHARACTERS_MAX)]
@@ -321,10 +324,10 @@ def _asked(request: Request, name: str) -> int | None:
     text = request.query_params.get(name)
     if text is None:
         return None
-    try:
-        return max(min(int(text), 2**63), -1)
-    except ValueError:
-        raise HttpError(Problem.INVALID_VALUE, f"{name} is a whole number") from None
+    number = int(text) if _WHOLE_NUMBER.fullmatch(text) else None
+    if number is None or not -(2**63) <= number < 2**63:
+        raise HttpError(Problem.INVALID_VALUE, f"{name} is a whole number of 64 bits")
+    return number
 
 
 def _check_accepted(accept: str, format_name: str) -> None:
