@@ -19,7 +19,7 @@ LOOPBACK = {"culver.http.webhook.allow.private": "127.0.0.1, localhost"}
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
     # A member that was killed is missed soon.
-    timing = {"group.consumer.session.timeout.ms": 1500, "group.consumer.heartbeat.interval.ms": 300}
+    timing = {"group.consumer.session.timeout.ms": 3000, "group.consumer.heartbeat.interval.ms": 300}
     with Broker(config=timing) as broker:
         yield broker
 

@@ -157,6 +157,15 @@ def test_zero_tries_are_endless() -> None:
         assert core.start(now_ms) == [call]
 
 
+def test_a_failure_that_is_not_the_receivers_fault_is_never_the_last() -> None:
+    core = ordering(Retry(tries=1, first_ms=1, max_ms=1))
+    give(core, b"a")
+    (call,) = core.start(0)
+    assert core.failed(call, 0, 0.0, can_be_last=False) is Verdict.RETRIED
+    assert core.start(0) == [call]
+    assert core.failed(call, 0, 0.0) is Verdict.DEAD
+
+
 def test_a_poisoned_key_stops_the_reading_and_keeps_the_memory_bounded() -> None:
     core = ordering(window_records=4)
     give(core, b"poison", b"b", b"c", b"d")

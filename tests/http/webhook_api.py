@@ -6,14 +6,15 @@ from collections.abc import Iterable
 from typing import Any
 
 from confluent_kafka import Producer
-from http_call import Called, call
+from http_call import call
+from http_client import Reply
 from webhook_receiver import SECRET, until
 
 # Quick to fail, quick to come back.
-RETRY = {"tries": 100, "first_ms": 10, "max_ms": 50}
+RETRY = {"tries": 1000, "first_ms": 10, "max_ms": 50}
 
 
-def create(url: str, name: str, topics: list[str], target: str, **fields: Any) -> Called:
+def create(url: str, name: str, topics: list[str], target: str, **fields: Any) -> Reply:
     """Create a webhook that begins at the beginning, unless told otherwise."""
     body = {
         "name": name,
