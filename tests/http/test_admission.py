@@ -91,6 +91,25 @@ class TestSize:
             assert connection.recv(4096).startswith(b"HTTP/1.1 413 ")
 
 
+class TestHead:
+    @pytest.mark.parametrize("start", ["GET /", "GET / HTTP/1.1\r\nX-Long: "])
+    def test_a_head_without_end_is_refused(self, url: str, start: str) -> None:
+        with connect(url) as connection:
+            connection.sendall(start.encode() + b"x" * 200_000)
+            assert connection.recv(4096).startswith(b"HTTP/1.1 431 ")
+
+    def test_a_head_may_come_byte_by_byte(self, url: str) -> None:
+        with connect(url) as connection:
+            for byte in b"GET /no/such/address HTTP/1.1\r\nHost: localhost\r\n\r\n":
+                connection.sendall(bytes([byte]))
+            assert connection.recv(4096).startswith(b"HTTP/1.1 404 ")
+
+    def test_what_is_no_http_is_told_so(self, url: str) -> None:
+        with connect(url) as connection:
+            connection.sendall(b"\x16\x03\x01 hello\r\n\r\n")
+            assert connection.recv(4096).startswith(b"HTTP/1.1 400 ")
+
+
 class TestInFlight:
     def test_too_much_at_a_time_is_refused_until_there_is_room_again(self, url: str) -> None:
         with ExitStack() as connections:

@@ -67,6 +67,18 @@ def test_the_gateway_ends_with_the_broker_and_leaves_no_process(tmp_path: Path) 
         assert not gateway.is_running()
 
 
+def test_told_to_stop_while_the_gateway_is_still_starting_both_end(tmp_path: Path) -> None:
+    with serve(tmp_path, "--http", "127.0.0.1:0") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("ready ")
+        wait_until(lambda: gateways(process.pid) != [], "the gateway is started")
+        (gateway,) = gateways(process.pid)
+        process.terminate()
+        _, log = process.communicate(timeout=TIMEOUT_SECONDS)
+        assert (process.returncode, log) == (0, "")
+        assert not gateway.is_running()
+
+
 def test_a_broker_that_is_killed_takes_its_gateway_along(tmp_path: Path) -> None:
     with served(tmp_path) as (process, _):
         (gateway,) = gateways(process.pid)

@@ -57,6 +57,7 @@ class Problem(IntEnum):
     INVALID_RECORD = 42202, "a record is not valid"
     INVALID_VALUE = 42203, "a parameter has a value that cannot be used"
     TOO_MANY_REQUESTS = 429, "too much is under way; try again later"
+    HEAD_TOO_LARGE = 431, "the head of the request is larger than this server takes"
     INTERNAL = 500, "the gateway failed in a way it did not expect; its log says how"
     CLUSTER_FAILED = 50002, "the cluster answered with an error"
     CLUSTER_FAILED_FOR_NOW = 50003, "the cluster could not do it now; the same request may succeed later"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
 
 from culver.errors import ErrorCode, KafkaError
 from culver.gateway.cluster.cluster import Cluster
@@ -38,12 +39,17 @@ class KnownTopics:
         if task is None:
             # Many requests may want the same new topic: one question for them all, whichever of them goes away.
             task = self._asking[topic] = asyncio.ensure_future(self._ask(topic))
-            task.add_done_callback(lambda _: self._asking.pop(topic, None))
+            task.add_done_callback(partial(self._asked, topic))
         try:
             await asyncio.shield(task)
         except KafkaError as error:
             return error
         return None
+
+    def _asked(self, topic: str, task: asyncio.Task[None]) -> None:
+        del self._asking[topic]
+        if not task.cancelled():
+            task.exception()  # looked at, even if all who wanted to know have gone
 
     def forget(self, topic: str) -> None:
         self._until_s.pop(topic, None)

@@ -34,7 +34,7 @@ RECORD_OVERHEAD_BYTES = 128
 # So many records are handed over before the loop gets to do other things.
 _RECORDS_AT_A_TIME = 1000
 _POLL_SECONDS = 0.2
-_CLOSE_SECONDS = 10.0
+_CLOSE_SECONDS = 3.0
 
 _LOCAL_CODES = {
     confluent_kafka.KafkaError._MSG_TIMED_OUT: ErrorCode.REQUEST_TIMED_OUT,
@@ -42,6 +42,9 @@ _LOCAL_CODES = {
     confluent_kafka.KafkaError._TIMED_OUT_QUEUE: ErrorCode.REQUEST_TIMED_OUT,
     confluent_kafka.KafkaError._UNKNOWN_TOPIC: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     confluent_kafka.KafkaError._TRANSPORT: ErrorCode.NETWORK_EXCEPTION,
+    # Given up at the end: whether the cluster has the record, nobody knows.
+    confluent_kafka.KafkaError._PURGE_QUEUE: ErrorCode.NETWORK_EXCEPTION,
+    confluent_kafka.KafkaError._PURGE_INFLIGHT: ErrorCode.NETWORK_EXCEPTION,
     confluent_kafka.KafkaError._ALL_BROKERS_DOWN: ErrorCode.BROKER_NOT_AVAILABLE,
     confluent_kafka.KafkaError._UNSUPPORTED_FEATURE: ErrorCode.UNSUPPORTED_VERSION,
 }
@@ -270,7 +273,7 @@ class _Producer:
         self._reports.append((delivery, index, sent))
 
     def _failed(self, partition: int, error: Any) -> Sent:
-        if error.fatal():
+        if error.fatal() or error.code() == confluent_kafka.KafkaError._FATAL:
             self.fatal = True
         return Sent(partition, NO_OFFSET, kafka_error(error))
 

@@ -14,6 +14,7 @@ import uvicorn
 import uvloop
 
 from culver.gateway.app import build
+from culver.gateway.http_protocol import LimitedHttpProtocol
 from culver.gateway.services import Services
 from culver.gateway.settings import GatewaySettings
 
@@ -21,8 +22,12 @@ _BACKLOG = 2048
 _SWITCH_INTERVAL_SECONDS = 0.0005
 # Streams are told to end at once; a request that waits for the cluster may still get its answer.
 _STOP_SECONDS = 10
+_FLUSH_SECONDS = 2.0
+# Clients that send something now and then find their connection as they left it.
+_KEEP_ALIVE_SECONDS = 75
 # Beyond it WebSocket messages are refused; what is larger belongs into a request.
 _WEBSOCKET_MAX_BYTES = 16 * 1024 * 1024
+_UNSENT_MAX_BYTES = 128 * 1024
 
 
 def serve(settings: GatewaySettings, listener: socket.socket) -> int:
@@ -32,6 +37,8 @@ def serve(settings: GatewaySettings, listener: socket.socket) -> int:
     # Accepted connections inherit it. The kernel alone knows whether the other side takes anything, and closes a
     # connection with a full buffer, which a server that wants to send the rest first never would.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, settings.push_receiver_timeout_ms)
+    # What the kernel has not sent yet it holds for each connection, and of that there would be megabytes.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT_MAX_BYTES)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_serve(settings, listener))
 
@@ -41,7 +48,7 @@ async def _serve(settings: GatewaySettings, listener: socket.socket) -> int:
     app = build(services)
     config = uvicorn.Config(
         app,
-        http="httptools",
+        http=LimitedHttpProtocol,
         ws="websockets-sansio",
         loop="none",
         lifespan="on",
@@ -50,6 +57,7 @@ async def _serve(settings: GatewaySettings, listener: socket.socket) -> int:
         server_header=False,
         backlog=_BACKLOG,
         timeout_graceful_shutdown=_STOP_SECONDS,
+        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         ws_max_size=_WEBSOCKET_MAX_BYTES,
         ws_ping_interval=settings.push_receiver_timeout_ms / 2000,
         ws_ping_timeout=settings.push_receiver_timeout_ms / 2000,
@@ -86,7 +94,15 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._services.stopping.set()
+        giving_up = asyncio.get_running_loop().call_later(_FLUSH_SECONDS, self._abort_closed)
         await super().shutdown(sockets)
+        giving_up.cancel()
+
+    def _abort_closed(self) -> None:
+        """Closed on this side, but the other side takes nothing: it would be waited for to the end."""
+        for connection in list(self.server_state.connections):
+            if connection.transport.is_closing():
+                connection.transport.abort()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
