@@ -48,9 +48,9 @@ class Acknowledgement(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Acknowledged(msgspec.Struct):
-    """How many records are in the receiver's hand after an acknowledgement."""
+    """How many records that were waiting for it have been acknowledged."""
 
-    in_hand: int
+    acknowledged: int
 
 
 async def events(request: Request) -> Response:
@@ -78,9 +78,9 @@ async def acknowledge(request: Request) -> Response:
         except (msgspec.MsgspecError, positions.BadPosition, UnicodeDecodeError) as error:
             raise HttpError(Problem.INVALID_JSON, str(error)) from None
     opened = services.subscriptions.get(told.subscription)
-    opened.subscription.acknowledge_below(through)
+    count = opened.subscription.acknowledge_below(through)
     await opened.assignment.commit()
-    return json_response(Acknowledged(opened.subscription.window.in_hand))
+    return json_response(Acknowledged(count))
 
 
 def _whole(text: str | None) -> int | None:
@@ -149,12 +149,19 @@ class _EventReceiver:
         self._send = send
         self.subscription: Subscription | None = None
         self.pieces_sent = 0
+        # What stands around the position of a partition in ids: it stays while only that partition moves on.
+        self._head = self._tail = b""
+        self._around_is_for: tuple[TopicPartition, int] | None = None
 
     async def send_records(self, partition: TopicPartition, records: Sequence[Encoded], attempt: int) -> None:
         assert self.subscription is not None
-        before, after = positions.around(self.subscription.window.positions, partition)
-        head = f"id: {before}".encode()
-        tail = f"{after}\nevent: record\ndata: {{".encode()
+        window = self.subscription.window
+        if self._around_is_for != (partition, window.moves):
+            before, after = positions.around(window.positions, partition)
+            self._head = f"id: {before}".encode()
+            self._tail = f"{after}\nevent: record\ndata: {{".encode()
+            self._around_is_for = (partition, window.moves)
+        head, tail = self._head, self._tail
         parts: list[bytes] = []
         for encoded in records:
             parts += (head, b"%d" % (encoded.record.offset + 1), tail, encoded.fields, b"\n\n")

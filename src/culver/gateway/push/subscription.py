@@ -143,14 +143,15 @@ class Subscription:
         self.window.acknowledge_up_to(partition, offset)
         self._moved()
 
-    def acknowledge_below(self, positions: Mapping[TopicPartition, int]) -> None:
-        self.window.acknowledge_below(positions)
+    def acknowledge_below(self, positions: Mapping[TopicPartition, int]) -> int:
+        count = self.window.acknowledge_below(positions)
         self._moved()
+        return count
 
     def refuse(self, partition: TopicPartition, offset: int, delay_ms: int) -> None:
         """Send a record again, after a while."""
         if self.window.refuse(partition, offset, _now_ms() + delay_ms):
-            self._update_flow()
+            self._put_refused_first()
             self._refused.set()
             if not self._sends_refused:
                 self._sends_refused = True
@@ -281,6 +282,7 @@ class Subscription:
         """Hot path: every record for every subscriber comes through here."""
         window = self.window
         by_hand = self.wish.acknowledged_by_hand
+        metered = self.wish.credits is not None
         done, count = 0, len(records)
         while done < count:
             if not self._flowing.is_set():
@@ -288,7 +290,7 @@ class Subscription:
             async with self._turn:
                 if not self._flowing.is_set():
                     continue  # whoever had the turn before used up the credits
-                piece = self._piece(records, done, window.room)
+                piece = self._piece(records, done, window.room if metered else count)
                 done += len(piece)
                 after = position if done == count else piece[-1].record.offset + 1
                 offsets = [encoded.record.offset for encoded in piece]
@@ -298,7 +300,8 @@ class Subscription:
                 await self._receiver.send_records(partition, piece, 1)
                 if not by_hand:  # afterwards: handed to the connection is what acknowledges them
                     window.sent(partition, offsets, after)
-                    self._update_flow()
+                    if metered:
+                        self._update_flow()
                 self.records_sent += len(piece)
             self.on_progress()
             if done < count:
@@ -306,6 +309,8 @@ class Subscription:
 
     def _piece(self, records: list[Record], begin: int, room: int) -> list[Encoded]:
         """The next records that go out together."""
+        if len(records) == 1:
+            return [self._encodings.of(records[0])]
         piece = []
         size = 0
         for record in records[begin : begin + room] if begin or room < len(records) else records:
@@ -324,14 +329,18 @@ class Subscription:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._refused.wait(), wait_ms / 1000)
                 continue
-            self._refused_first = True  # otherwise new records could take every credit there ever is
-            self._update_flow()
+            self._put_refused_first()
             await self._credited.wait()
             if (due := self.window.due(_now_ms())) is not None:
                 await self._send_again(*due)
-            self._refused_first = False
-            self._update_flow()
+            self._put_refused_first()
         self._sends_refused = False
+
+    def _put_refused_first(self) -> None:
+        """New records wait while a refused one is due: otherwise they could take every credit there ever is."""
+        due_ms = self.window.next_due_ms
+        self._refused_first = due_ms is not None and due_ms <= _now_ms()
+        self._update_flow()
 
     async def _send_again(self, partition: TopicPartition, offset: int) -> None:
         try:

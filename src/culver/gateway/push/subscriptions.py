@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 
 from culver.gateway.admission import Busy
 from culver.gateway.cluster.cluster import Cluster, Unreachable
+from culver.gateway.cluster.view import ClusterView
 from culver.gateway.errors import HttpError, Problem
 from culver.gateway.push.assignment import AllPartitions, GroupPartitions
 from culver.gateway.push.encoding import Encodings
@@ -18,7 +19,7 @@ from culver.gateway.push.wish import AUTO, EXPLICIT, Wish
 from culver.gateway.reading.partition_reader import Readers
 
 # How soon a subscriber on its own gets partitions that were added to its topics.
-_NEW_PARTITIONS_SECONDS = 5.0
+_NEW_PARTITIONS_SECONDS = 2.0
 
 
 class OpenSubscription:
@@ -109,7 +110,7 @@ class Subscriptions:
         opened = OpenSubscription(subscription, assignment)
         self._open[subscription.name] = opened
         try:
-            await assignment.prepare(await self._cluster.view())
+            await assignment.prepare(await self._view_with(wish.topics))
             yield opened
         finally:
             self._open.pop(subscription.name, None)
@@ -118,6 +119,13 @@ class Subscriptions:
             self._closing.add(closing)
             closing.add_done_callback(self._closing.discard)
             await asyncio.shield(closing)
+
+    async def _view_with(self, topics: tuple[str, ...]) -> ClusterView:
+        """A view of the cluster that is new enough to know topics which have just been made."""
+        view = await self._cluster.view()
+        if all(topic in view.topics for topic in topics):
+            return view
+        return await self._cluster.view(max_age_ms=0)
 
     async def _end_all(self) -> None:
         await self._stopping.wait()

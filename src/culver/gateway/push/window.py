@@ -56,6 +56,9 @@ class Window:
         self._credits = UNLIMITED if credits is None else credits
         self._by_hand = acknowledged_by_hand
         self._partitions: dict[TopicPartition, _Partition] = {}
+        # Counts the changes of positions that are not the last sender's going on.
+        self.moves = 0
+        self._last_sent: TopicPartition | None = None
         # In the order of sending, over all partitions.
         self._in_hand: OrderedDict[tuple[TopicPartition, int], None] = OrderedDict()
         # Refused ones by the time at which they are due. An entry is stale unless `_due` says the same time.
@@ -68,11 +71,13 @@ class Window:
         """Begin with a partition at a position; `committed` is what the group has stored, if anything."""
         assert partition not in self._partitions
         self._partitions[partition] = _Partition(position, committed)
+        self.moves += 1
 
     def revoke(self, partition: TopicPartition) -> None:
         """Forget a partition. What it had in hand gives its credits back: others will send it."""
         if self._partitions.pop(partition, None) is not None:
             self._forget(partition)
+            self.moves += 1
 
     def seek(self, partition: TopicPartition, position: int) -> None:
         """Go on from another position; what was sent before is no longer waited for."""
@@ -80,6 +85,7 @@ class Window:
         self._forget(partition)
         state.unacknowledged.clear()
         state.position = position
+        self.moves += 1
 
     def _forget(self, partition: TopicPartition) -> None:
         for sent in [sent for sent in self._in_hand if sent[0] == partition]:
@@ -120,6 +126,9 @@ class Window:
     def sent(self, partition: TopicPartition, offsets: Iterable[int], position: int) -> None:
         """Records went out, in order; the partition goes on at `position`."""
         state = self._partitions[partition]
+        if partition != self._last_sent:
+            self._last_sent = partition
+            self.moves += 1
         for offset in offsets:
             assert offset >= state.position, (
                 "a record is sent once, and in order; `sent_again` is for the rest"
