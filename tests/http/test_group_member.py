@@ -49,7 +49,7 @@ class Member(GroupMember):
 
     def die(self) -> None:
         """Fall silent, as a gateway does whose machine is gone."""
-        self._closed = True
+        self._closing = self._closed = True
         self._stop_timer()
 
 
@@ -58,7 +58,7 @@ def broker() -> Iterator[Broker]:
     config = {
         "group.consumer.heartbeat.interval.ms": 100,
         "group.consumer.session.timeout.ms": 1000,
-        "group.initial.rebalance.delay.ms": 0,
+        "group.consumer.max.size": 2,
     }
     with Broker(topics={"orders": 4}, config=config) as started:
         yield started
@@ -89,8 +89,11 @@ def test_two_members_split_the_partitions_and_one_takes_over_when_the_other_leav
             assert set(second.assigned.values()) == {7}, (
                 "what the first committed when it gave them up counts"
             )
+            first.to_commit = dict.fromkeys(PLACES, 8)
             await first.close()
+            assert first.commit_error is None
             await until(lambda: set(second.assigned) == PLACES)
+            assert sorted(second.assigned.values()) == [7, 7, 8, 8]
             await second.close()
 
     run(scenario)
@@ -131,6 +134,24 @@ def test_a_fenced_member_gives_its_partitions_up_and_joins_again(broker: Broker)
             await until(fenced)
             await until(lambda: set(member.assigned) == PLACES)
             await member.close()
+
+    run(scenario)
+
+
+def test_a_member_that_is_refused_says_why_and_does_not_disturb_the_others(broker: Broker) -> None:
+    async def scenario() -> None:
+        async with connected(broker.bootstrap_servers) as cluster:
+            members = [Member(cluster, "full", f"member {number}") for number in range(2)]
+            for member in members:
+                await member.start()
+            await until(lambda: all(len(member.assigned) == 2 for member in members))
+            third = Member(cluster, "full", "one too many")
+            await third.start()
+            await until(lambda: third.error is not None)
+            assert third.error.code is ErrorCode.GROUP_MAX_SIZE_REACHED
+            await third.close()
+            assert [len(member.assigned) for member in members] == [2, 2]
+            await asyncio.gather(*(member.close() for member in members))
 
     run(scenario)
 

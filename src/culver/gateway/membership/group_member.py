@@ -69,7 +69,9 @@ class GroupMember:
         self._heartbeats = Heartbeats(cluster, group, topics, rebalance_timeout_ms, client_id=instance_name)
         self._owned: dict[TopicPartition, bytes] = {}
         self._target: Assignment | None = None
-        self._closed = False
+        self._closing = False  # no more assignments
+        self._closed = False  # no more heartbeats
+        self._giving_up = False
         self._timer: asyncio.TimerHandle | None = None
         self._beating: asyncio.Task[None] | None = None
         self._beat_again = False
@@ -87,15 +89,20 @@ class GroupMember:
 
     async def close(self) -> None:
         """Give up all partitions, through `on_revoked`, and leave the group."""
-        if self._closed:
+        if self._closing:
             return
+        self._closing = True
+        if self._changing is not None:
+            if not self._giving_up:
+                self._changing.cancel()
+            await asyncio.gather(self._changing, return_exceptions=True)
+        # Heartbeats go on meanwhile, since what is committed here needs the epoch that they bring.
+        await self._give_up(set(self._owned))
         self._closed = True
         self._stop_timer()
-        tasks = [task for task in (self._changing, self._beating) if task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await self._give_up(set(self._owned))
+        if self._beating is not None:
+            self._beating.cancel()
+            await asyncio.gather(self._beating, return_exceptions=True)
         if self._heartbeats.begun:
             try:
                 # It is behind a heartbeat that may be under way still: a broker answers in order.
@@ -205,14 +212,14 @@ class GroupMember:
     # -- the assignment -------------------------------------------------------------------------------------
 
     def _change(self) -> None:
-        if self._changing is None and not self._closed:
+        if self._changing is None and not self._closing:
             self._changing = asyncio.create_task(self._follow_target())
 
     async def _follow_target(self) -> None:
         """Give up and take over partitions until what is owned is what is assigned; a newer assignment may come in."""
         settled = False
         try:
-            while not await self._step():
+            while not self._closing and not await self._step():
                 pass
             settled = self._target is None or _count(self._target) == len(self._owned)
         except (Unreachable, KafkaError) as error:
@@ -261,10 +268,13 @@ class GroupMember:
     async def _give_up(self, places: set[TopicPartition]) -> None:
         if not places:
             return
+        self._giving_up = True
         try:
             await self._on_revoked(places)
         except Exception:  # noqa: BLE001 - the boundary: they are given up whatever their reader says to it
             _log.exception("a reader failed when its partitions were revoked", group=self.group)
+        finally:
+            self._giving_up = False
         for place in places:
             self._owned.pop(place, None)
 
