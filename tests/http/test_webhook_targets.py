@@ -144,12 +144,23 @@ def test_what_is_no_url_for_a_webhook_is_refused(url: str) -> None:
         "http://0x7f000001/",
         "http://2130706433/",
         "http://127.1/",
+        "http://127.0.0.1./",
+        "http://①②⑦.0.0.1/",
+        "http://[::ffff:127.0.0.1%25lo]/",
+        "http://[v1.fe80:1]/",
         "http://169.254.169.254/latest/meta-data/",
     ],
 )
 def test_a_loopback_address_is_found_out_however_it_is_written(url: str) -> None:
     with pytest.raises(TargetRefused):
         run(lambda: check_target(url, NOTHING))
+
+
+@pytest.mark.parametrize(
+    "host", ["127.1", "2130706433", "017700000001", "1.2.3", "v1.a:b", "::1::", "٣.٣.٣.٣"]
+)
+def test_what_looks_like_an_address_and_is_none_is_not_left_to_the_client(host: str) -> None:
+    assert literal_refusal(host, allowance_of("*")) is not None
 
 
 def test_a_name_that_leads_nowhere_is_told_when_the_webhook_is_created(

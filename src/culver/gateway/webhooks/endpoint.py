@@ -74,7 +74,7 @@ class Endpoint:
     async def post(self, body: bytes, headers: Mapping[str, str]) -> Outcome:
         """Make one call. Never raises for what the receiver or the network does."""
         # Written as an address, the host is not looked up, so the resolver does not see it.
-        refused = literal_refusal(self._url.host or "", self._allowance)
+        refused = literal_refusal(self._url.raw_host or "", self._allowance)
         if refused is not None:
             return Outcome(None, refused, refused=True)
         try:

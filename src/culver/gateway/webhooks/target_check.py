@@ -96,22 +96,30 @@ def refusal(host: str, address: Address, allowance: Allowance) -> str | None:
 
 
 def literal_refusal(host: str, allowance: Allowance) -> str | None:
-    """As `refusal`, for a host that is written as an address; None for names, which the resolver judges."""
+    """As `refusal`, for a host that is written as an address; None for names, which the resolver judges.
+
+    What the HTTP client takes for an address is not looked up: with a colon, or nothing but digits and points. Such a
+    host must be an address here too, or it would get by unseen: 127.1 is one to the system, and to nobody else.
+    """
     address = _literal(host)
-    return None if address is None else refusal(host, address, allowance)
+    if address is not None:
+        return refusal(host, address, allowance)
+    if ":" in host or host.replace(".", "").isdigit():
+        return f"{host} is no address in its usual form"
+    return None
 
 
 async def check_target(url: str, allowance: Allowance, *, timeout_s: float = 10.0) -> None:
     """Raises TargetRefused, or ValueError for what is no URL of a webhook, or a name that leads nowhere."""
     target = target_of(url)
-    host = target.host or ""
+    host = target.raw_host or ""
     reason = literal_refusal(host, allowance)
     if reason is not None:
         raise TargetRefused(reason)
     if _literal(host) is None:
         try:
             async with asyncio.timeout(timeout_s):
-                await CheckedResolver(allowance).resolve(target.raw_host or "", target.port or 0)
+                await CheckedResolver(allowance).resolve(host, target.port or 0)
         except (OSError, UnicodeError) as error:
             text = (
                 "it takes too long" if isinstance(error, TimeoutError) else getattr(error, "strerror", error)
