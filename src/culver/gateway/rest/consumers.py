@@ -301,8 +301,6 @@ async def records(request: Request) -> Response:
         )
     finally:
         watching.cancel()
-    if found and given_up.is_set():
-        await services.consumers.use(instance, lambda consumer: consumer.take_back(found))
     return json_response(found, media_type=EMBEDDED[options.format])
 
 

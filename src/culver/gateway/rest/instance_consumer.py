@@ -248,10 +248,13 @@ class InstanceConsumer:
             TopicPartition(record.topic, record.partition): record.offset + 1 for record in records
         }
         self._positions.update(self._answered)
+        if records and given_up is not None and given_up.is_set():
+            self._take_back(records)
+            return []
         return records
 
-    def take_back(self, records: Iterable[ConsumedRecord]) -> None:
-        """The answer with these records reached nobody: read them again."""
+    def _take_back(self, records: Iterable[ConsumedRecord]) -> None:
+        """Nobody waits for these records any more: they are for the next read."""
         starts: dict[TopicPartition, int] = {}
         for record in records:
             starts.setdefault(TopicPartition(record.topic, record.partition), record.offset)
