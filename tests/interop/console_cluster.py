@@ -17,7 +17,7 @@ from culver.testing import Broker
 
 ORDERS = 90
 PARTITIONS = 3
-TOPICS = {"orders": PARTITIONS, "hostile": 1, "seek": 1, "empty": 1}
+TOPICS = {"orders": PARTITIONS, "hostile": 1, "seek": 1, "empty": 1, "ledger": 1}
 HOSTILE = "<img src=x onerror=\"window.pwned='yes'\"><script>window.pwned='yes'</script>"
 
 
@@ -89,6 +89,6 @@ def begin_transaction(broker: Broker) -> confluent_kafka.Producer:
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "console-open"})
     producer.init_transactions(10)
     producer.begin_transaction()
-    producer.produce("seek", "not committed")
+    producer.produce("ledger", "not committed")
     producer.flush(10)
     return producer

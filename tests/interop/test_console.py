@@ -139,7 +139,7 @@ def test_transactions_show_who_keeps_readers_waiting(console: Console, console_b
     try:
         page = console.open("/console/transactions")
         expect(page.get_by_role("table", name="transactions")).to_contain_text("console-open")
-        expect(page.get_by_role("table", name="transactions")).to_contain_text("seek 0")
+        expect(page.get_by_role("table", name="transactions")).to_contain_text("ledger 0")
         console.picture(page, "transactions")
     finally:
         producer.abort_transaction(10)
@@ -234,6 +234,15 @@ def test_messages_are_sought_by_offset(console: Console) -> None:
     page.keyboard.press("Enter")
     expect(page.locator(".record .preview").first).to_have_text("message 17")
     assert "from=offset%3A17" in page.url
+
+
+def test_a_click_on_a_partition_goes_there(console: Console) -> None:
+    page = console.open("/console/topics/seek/messages")
+    track = page.locator(".position-map .seek")
+    box = track.bounding_box()
+    assert box is not None
+    track.click(position={"x": box["width"] * 0.51, "y": 5})
+    expect(page.locator(".record .preview").first).to_have_text("message 15")
 
 
 def test_messages_are_sought_by_time(visit: Visit) -> None:

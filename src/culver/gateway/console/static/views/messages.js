@@ -5,6 +5,7 @@ import { h, show } from "../dom.js";
 import { bytes, count, plural } from "../format.js";
 import { button, heading } from "../parts/page.js";
 import { empty, loading, problem } from "../parts/states.js";
+import { PositionMap } from "../plots/position_map.js";
 import { exportDialog } from "./export.js";
 import { LiveTail } from "./live_tail.js";
 import { message, placeOf } from "./message.js";
@@ -35,6 +36,11 @@ class Browser {
   #list = h("div", { class: "records", role: "list", "aria-label": "Messages" });
   #above = h("div");
   #below = h("div");
+  #shown = new Map();
+  #partitions = [];
+  #map = new PositionMap((partition, offset) =>
+    this.#setQuery({ partition, from: `offset:${offset}`, live: null, open: null, direction: null }),
+  );
 
   constructor({ root, params, query, signal, setQuery }) {
     this.#topic = params.topic;
@@ -68,6 +74,7 @@ class Browser {
       head.element,
       topicTabs(this.#topic, "messages"),
       this.#tools.element,
+      this.#map.element,
       h("section", { "aria-label": "Messages" }, this.#above, this.#list, this.#below),
     );
   }
@@ -84,6 +91,7 @@ class Browser {
     this.#asked?.abort();
     this.#tail.close();
     this.#seen.clear();
+    this.#shown.clear();
     show(this.#above);
     show(this.#below, loading());
     show(this.#list);
@@ -117,12 +125,16 @@ class Browser {
     for (const record of answer.records) {
       if (!this.#seen.has(placeOf(record))) this.#list.append(this.#element(record, false));
     }
+    this.#partitions = answer.partitions;
+    this.#map.set(this.#partitions, this.#shown);
     show(this.#below, this.#footer(answer));
   }
 
   #element(record, isNew) {
     const place = placeOf(record);
     this.#seen.add(place);
+    const [first, last] = this.#shown.get(record.partition) ?? [record.offset, record.offset];
+    this.#shown.set(record.partition, [Math.min(first, record.offset), Math.max(last, record.offset)]);
     return message(this.#topic, record, {
       isNew,
       open: this.#query.open === place,
@@ -138,6 +150,11 @@ class Browser {
       this.#list.lastElementChild.remove();
     }
     if (fresh.length) this.#below.querySelector(".state")?.remove();
+    this.#partitions = this.#partitions.map((each) => ({
+      ...each,
+      latest: Math.max(each.latest, (this.#shown.get(each.partition)?.[1] ?? -1) + 1),
+    }));
+    this.#map.set(this.#partitions, this.#shown);
   }
 
   #showTail({ connected, paused, waiting, skipped, problem: trouble }) {
