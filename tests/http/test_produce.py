@@ -291,16 +291,35 @@ def test_a_cluster_that_creates_no_topics_answers_404_at_once() -> None:
         assert post_json(broker.http_url, "/topics/nowhere", records, JSON_V2).json["error_code"] == 40401
 
 
-def test_records_outlive_the_leader_that_took_them() -> None:
-    config = {"min.insync.replicas": 2}
-    with Cluster(3, {"orders": 1}, config, http=True) as cluster:
-        assert post_json(cluster.http_url, "/topics/orders?acks=all", "before").status == 200
-        leader = cluster.leader("orders")
-        cluster.broker(leader).kill()
-        reply = post_json(cluster.http_url, "/topics/orders?acks=all", "after")
-        assert (reply.status, reply.json["offsets"][0]["offset"]) == (200, 1)
-        found = consumed(cluster.bootstrap_servers, "orders", 2)
-        assert [message.value() for message in found] == [b'"before"', b'"after"']
+def test_what_was_acknowledged_is_there_though_the_leader_was_killed_under_load() -> None:
+    async def client(session: aiohttp.ClientSession, number: int, killing: asyncio.Event) -> dict[int, str]:
+        places = {}
+        for serial in range(40):
+            if serial == 20:
+                killing.set()
+            value = f"{number}-{serial}"
+            async with session.post(
+                "/topics/orders", data=value, headers={"Content-Type": "text/plain"}
+            ) as reply:
+                assert reply.status == 200, await reply.text()
+                places[(await reply.json())["offsets"][0]["offset"]] = value
+        return places
+
+    async def run(cluster: Cluster) -> dict[int, str]:
+        killing = asyncio.Event()
+        async with aiohttp.ClientSession(cluster.http_url) as session:
+            clients = [asyncio.create_task(client(session, number, killing)) for number in range(8)]
+            await killing.wait()
+            await asyncio.to_thread(cluster.broker(cluster.leader("orders")).kill)
+            found = await asyncio.gather(*clients)
+        return {offset: value for places in found for offset, value in places.items()}
+
+    with Cluster(3, {"orders": 1}, {"min.insync.replicas": 2}, http=True) as cluster:
+        places = asyncio.run(run(cluster))
+        # Each once: an idempotent producer sends again what it does not know to be written.
+        assert sorted(places) == list(range(8 * 40))
+        stored = consumed(cluster.bootstrap_servers, "orders", 8 * 40)
+        assert {message.offset(): message.value().decode() for message in stored} == places
 
 
 def test_without_a_cluster_the_answer_is_503_and_comes_back_with_it() -> None:
