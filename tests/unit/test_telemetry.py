@@ -213,7 +213,7 @@ def test_topics_come_change_and_go(events: Events) -> None:
     other = TopicImage("paid", bytes(15) + b"\2", (replace(PARTITION, isr=(1,), replicas=(1,)),))
     more = IMAGE.with_topic(other)
     assert events.of(IMAGE, more) == [
-        ("topic_created", "topic paid was created, with 1 partition, replicated 1 times")
+        ("topic_created", "topic paid was created: 1 partition, replication factor 1")
     ]
     configured = more.with_topic(other.with_config({"retention.ms": "1"}))
     assert events.of(more, configured) == [

@@ -159,7 +159,7 @@ def _topic_events(change: ImageChange) -> Iterator[Happening]:
         if before is None or replaced:
             count = len(after.partitions)
             copies = len(after.partitions[0].replicas) if after.partitions else 0
-            text = f"topic {name} was created, with {count} partition{'s' * (count != 1)}, replicated {copies} times"
+            text = f"topic {name} was created: {count} partition{'s' * (count != 1)}, replication factor {copies}"
             yield Happening("topic_created", text, f"created:{key}", name)
             continue
         if len(before.partitions) != len(after.partitions):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import AsyncExitStack
 from typing import cast
 
@@ -11,6 +12,9 @@ from starlette.requests import HTTPConnection
 from culver.gateway.admission import Admission
 from culver.gateway.cluster.cluster import Cluster
 from culver.gateway.console.state import ConsoleState
+from culver.gateway.metrics.broker_reports import INTERVAL_S, BrokerReports
+from culver.gateway.metrics.events import Events
+from culver.gateway.metrics.throughput import Throughput
 from culver.gateway.producing import Producing
 from culver.gateway.push.subscriptions import Subscriptions
 from culver.gateway.reading.partition_reader import Readers
@@ -47,6 +51,10 @@ class Services:
         self.webhooks = Webhooks(
             self.cluster, self.readers, self.producing, allow_private=settings.webhook_allow_private
         )
+        # What brokers tell of themselves each second, for the console and for /metrics.
+        self.events = Events(first_number=time.time_ns() // 1_000_000)
+        self.throughput = Throughput(INTERVAL_S)
+        self.reports = BrokerReports(self.cluster, self.events, self.throughput)
         self._started = AsyncExitStack()
 
     async def start(self) -> None:
@@ -67,6 +75,8 @@ class Services:
             started.push_async_callback(self.console.close)
             started.push_async_callback(self.webhooks.close)
             await self.webhooks.start()
+            started.push_async_callback(self.reports.close)
+            await self.reports.start()
             self._started = started.pop_all()
 
     async def close(self) -> None:

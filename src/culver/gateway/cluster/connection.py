@@ -135,7 +135,10 @@ class Connection(asyncio.Protocol):
         schema = kind.SCHEMA
         assert schema.api_key is not None
         assert schema.versions is not None
-        least, newest = self._versions.get(schema.api_key, (0, -1))
+        # What is never advertised is tried: a broker that does not know it closes the connection.
+        private = PRIVATE_APIS.get(schema.api_key)
+        unknown = (0, -1) if private is None else (private.min_version, private.max_version)
+        least, newest = self._versions.get(schema.api_key, unknown)
         version = min(newest, schema.versions[1] if newest_version is None else newest_version)
         if version < max(schema.versions[0], least, least_version):
             name = kind.__name__.removesuffix("Request")
