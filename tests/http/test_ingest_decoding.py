@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
 import shipper_bodies as bodies
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from culver.gateway.errors import HttpError
 from culver.gateway.ingest import elasticsearch, lines, loki, otlp, otlp_shapes
 from culver.gateway.ingest.delivery import gathered
-from culver.gateway.ingest.events import Entry, Refused, event_value, iso_time
+from culver.gateway.ingest.events import BadEntry, Entry, Refused, event_value, iso_time
 from culver.gateway.ingest.protobuf import Malformed
 from culver.gateway.producing import Outgoing
 from culver.gateway.rest.record_bodies import RECORDS_MAX
@@ -308,3 +311,46 @@ def test_more_entries_than_memory_should_hold_are_refused() -> None:
 @pytest.mark.parametrize("time_ns", [None, 0, -1, 1 << 64])
 def test_a_time_that_is_none_is_left_out(time_ns: int | None) -> None:
     assert json.loads(event_value("x", time_ns=time_ns)) == {"message": "x"}
+
+
+# --- anything at all ---
+
+VALID = [
+    bodies.export_request(bodies.log_record({"a": ["b", 1, {"c": 2.5}]}), bodies.log_record("text")),
+    json.dumps(bodies.otlp_json(bodies.otlp_json_record("text"))).encode(),
+    bodies.push_request(bodies.promtail_labels(), bodies.push_entry("line", pod="p")),
+    json.dumps({"streams": [{"stream": {"a": "1"}, "values": [["1", "line", {"b": "2"}]]}]}).encode(),
+    f'{{"index":{{"_id":"1"}}}}\n{bodies.FILEBEAT_DOCUMENT}\n{{"delete":{{}}}}\n'.encode(),
+]
+
+
+@st.composite
+def damaged_bodies(draw: st.DrawFn) -> bytes:
+    """What shippers send, with some bytes replaced, left out or put in."""
+    body = bytearray(draw(st.sampled_from(VALID)))
+    for _ in range(draw(st.integers(0, 4))):
+        start = draw(st.integers(0, len(body)))
+        end = draw(st.integers(start, min(start + 3, len(body))))
+        body[start:end] = draw(st.binary(max_size=3))
+    return bytes(body)
+
+
+@given(st.one_of(damaged_bodies(), st.binary(max_size=60)))
+@settings(max_examples=300, deadline=None)
+def test_whatever_is_sent_is_either_read_or_refused(body: bytes) -> None:
+    readers: list[Callable[[bytes], Iterable[object]]] = [
+        lambda body: otlp.entries(otlp_shapes.read_protobuf(body)),
+        lambda body: otlp.entries(otlp_shapes.read_json(body)),
+        lambda body: loki.entries(loki.read_protobuf(body)),
+        lambda body: loki.entries(loki.read_json(body)),
+        lambda body: elasticsearch.read_bulk(body, None, None, "logs"),
+        lambda body: lines.entries("application/json", body, None),
+    ]
+    for reader in readers:
+        try:
+            found = list(reader(body))
+        except (Malformed, BadEntry, elasticsearch.BadBulk, HttpError):
+            continue
+        for entry in found:
+            if isinstance(entry, Entry) and reader is not readers[-1]:
+                assert isinstance(json.loads(entry.value), dict)

@@ -264,6 +264,8 @@ def test_a_body_that_is_no_bulk_is_refused_as_elasticsearch_does_it(url: str, bo
         ("GET", "/_license?human=false"),
         ("GET", "/_xpack"),
         ("GET", "/_cluster/health"),
+        ("HEAD", "/_cat/health"),
+        ("GET", "/_cat/health"),
         ("HEAD", "/_index_template/filebeat-8.19.0"),
         ("PUT", "/_index_template/filebeat-8.19.0"),
         ("GET", "/_ilm/policy/filebeat"),

@@ -7,7 +7,7 @@ not try to make them, and takes note of none that they send.
 from __future__ import annotations
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 
 from culver.gateway.ingest.delivery import errors_as
 from culver.gateway.ingest.elasticsearch import ERROR_SCHEMA, PRODUCT, refusal
@@ -96,6 +96,13 @@ async def health(request: Request) -> Response:
     return json_response(answer, headers=PRODUCT)
 
 
+@errors_as(refusal)
+async def health_line(request: Request) -> Response:
+    """What rsyslog asks, and people with curl."""
+    nodes = len((await services_of(request).cluster.view()).brokers)
+    return PlainTextResponse(f"culver green {nodes} {nodes}\n", headers=PRODUCT)
+
+
 _FEATURES = {
     "ilm": {"available": False, "enabled": False},
     "security": {"available": False, "enabled": False},
@@ -129,6 +136,17 @@ ROUTES = [
         "The features that shippers ask for: none.",
     ),
     _probe("GET", "/_cluster/health", health, "Whether the cluster can be reached."),
+    Endpoint(
+        "GET",
+        "/elastic/_cat/health",
+        health_line,
+        "Whether the cluster can be reached, in one line.",
+        "ingest",
+        answers={
+            200: Answer("It can.", {"type": "string"}, ("text/plain",)),
+            503: Answer("It cannot.", ERROR_SCHEMA),
+        },
+    ),
     *_kept_nowhere("/_index_template/{name}", template, "an index template"),
     *_kept_nowhere("/_template/{name}", template, "an index template of the older kind"),
     *_kept_nowhere("/_component_template/{name}", template, "a component template"),
