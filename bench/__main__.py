@@ -24,6 +24,7 @@ from bench import (
     limits,
     load,
     produce,
+    push,
     search,
     spark,
     transactions,
@@ -68,7 +69,7 @@ def main() -> int:
 def _measure(session: Session) -> None:
     footprint.run(session)
     machine = None
-    loads = (produce, latency, fetch, librdkafka, http)
+    loads = (produce, latency, fetch, librdkafka, http, push)
     if any(session.wanted(group.GROUP, label) for group in loads for label in group.labels()):
         with session.brokers() as brokers:
             for broker in brokers:
