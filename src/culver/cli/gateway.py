@@ -10,7 +10,7 @@ import click
 from culver.cli.failure import ExitCode, Failure
 from culver.cli.gateway_process import listen
 from culver.cli.serve import cannot_listen_for_http
-from culver.cli.session import Session, client_options, name_value
+from culver.cli.session import Session, client_options, name_value, settings_options
 
 
 @click.command()
@@ -19,14 +19,7 @@ from culver.cli.session import Session, client_options, name_value
     metavar="HOST:PORT",
     help="Where to listen; port 0 picks a free one.  [default: 127.0.0.1:8080]",
 )
-@click.option(
-    "--config",
-    "file",
-    metavar="FILE.toml",
-    envvar="CULVER_CONFIG",
-    help="A file with settings.  [default: $CULVER_CONFIG]",
-)
-@click.option("--set", "settings", metavar="NAME=VALUE", multiple=True, help="One setting; repeatable.")
+@settings_options
 @click.option(
     "--listen-fd", type=int, hidden=True, help="A socket that listens already, from `culver serve`."
 )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from culver.cli.failure import ExitCode, Failure
-from culver.cli.session import name_value
+from culver.cli.session import name_value, settings_options
 
 if TYPE_CHECKING:
     from culver.cli.gateway_process import GatewayProcess
@@ -59,14 +59,7 @@ _BROKERS_MAX = 1000
 @click.option(
     "--rack", metavar="NAME", help="Where the broker stands.  [default: none; with --brokers the host's name]"
 )
-@click.option(
-    "--config",
-    "file",
-    metavar="FILE.toml",
-    envvar="CULVER_CONFIG",
-    help="A file with settings.  [default: $CULVER_CONFIG]",
-)
-@click.option("--set", "settings", metavar="NAME=VALUE", multiple=True, help="One setting; repeatable.")
+@settings_options
 def serve(
     data_dir: str | None,
     listen: str | None,

@@ -63,6 +63,24 @@ def output_option(command: Command) -> Command:
     )(command)
 
 
+def settings_options(command: Command) -> Command:
+    """--config and --set, for commands that run something with settings."""
+    for decorate in (
+        click.option(
+            "--set", "settings", metavar="NAME=VALUE", multiple=True, help="One setting; repeatable."
+        ),
+        click.option(
+            "--config",
+            "file",
+            metavar="FILE.toml",
+            envvar="CULVER_CONFIG",
+            help="A file with settings.  [default: $CULVER_CONFIG]",
+        ),
+    ):
+        command = decorate(command)
+    return command
+
+
 def client_options(command: Command) -> Command:
     """The options of every command that talks to a broker."""
     for decorate in (

@@ -13,7 +13,8 @@ The pytest plugin (loaded by itself once Culver is installed) gives the fixtures
 `culver_cluster`; see `culver.testing.pytest_plugin`.
 """
 
-from culver.testing.broker import Broker, BrokerFailed
+from culver.testing.announced_process import BrokerFailed
+from culver.testing.broker import Broker
 from culver.testing.cluster import Cluster, ClusterFailed, PartitionState
 from culver.testing.gateway import Gateway
 from culver.testing.zookeeper import ZooKeeper, ZooKeeperFailed

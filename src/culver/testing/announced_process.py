@@ -2,14 +2,45 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import subprocess
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 from culver.lifeline import Lifeline
+
+
+class BrokerFailed(Exception):
+    """A broker or gateway did not start, or did not stop, as it should; the message ends with its log."""
+
+
+class ForTheBlock(ABC):
+    """What is started by a `with` block and closed behind it."""
+
+    @abstractmethod
+    def start(self) -> Self: ...
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+            return
+        # The test has failed already: what also ends badly must not hide why.
+        with contextlib.suppress(BrokerFailed):
+            self.close()
 
 
 class NotAnnounced(Exception):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import signal
@@ -11,21 +10,16 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import TypeAlias
 
-from culver.testing.announced_process import AnnouncedProcess, NotAnnounced
+from culver.testing.announced_process import AnnouncedProcess, BrokerFailed, ForTheBlock, NotAnnounced
 
 SettingValue: TypeAlias = str | int | float | bool
 READY_TIMEOUT_SECONDS = 30.0
 STOP_TIMEOUT_SECONDS = 10.0
 
 
-class BrokerFailed(Exception):
-    """The broker did not start, or did not stop, as it should; the message ends with its log."""
-
-
-class Broker:
+class Broker(ForTheBlock):
     """One broker process of its own, on a free port, with a data directory that goes away afterwards.
 
     `topics` maps the names of topics to create to their partition counts. `config` holds broker
@@ -214,19 +208,6 @@ class Broker:
             self.stop()
         finally:
             self._remove_workspace()
-
-    def __enter__(self) -> Broker:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is None:
-            self.close()
-            return
-        # The test has failed already: a broker that also ends badly must not hide why.
-        with contextlib.suppress(BrokerFailed):
-            self.close()
 
     def _create_topics(
         self, address: str, partitions_by_topic: Mapping[str, int], config: Mapping[str, str] | None = None

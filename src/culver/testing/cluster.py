@@ -17,10 +17,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING
 
-from culver.testing.broker import READY_TIMEOUT_SECONDS, Broker, BrokerFailed, SettingValue, setting_text
+from culver.testing.announced_process import BrokerFailed, ForTheBlock
+from culver.testing.broker import READY_TIMEOUT_SECONDS, Broker, SettingValue, setting_text
 
 if TYPE_CHECKING:
     from culver.testing.gateway import Gateway
@@ -57,7 +57,7 @@ class PartitionState:
         return self.leader >= 0 and set(self.in_sync) == set(self.replicas)
 
 
-class Cluster:
+class Cluster(ForTheBlock):
     """Brokers 1 to N on free ports with one metadata store; everything is gone afterwards.
 
     `topics` maps names to partition counts; they get three replicas, or as many as there are brokers. `config`
@@ -301,19 +301,6 @@ class Cluster:
             self._workspace = None
         if failures:
             raise BrokerFailed("\n".join(failures))
-
-    def __enter__(self) -> Cluster:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is None:
-            self.close()
-            return
-        # The test has failed already: a broker that also ends badly must not hide why.
-        with contextlib.suppress(BrokerFailed):
-            self.close()
 
     def _new_broker(self, broker_id: int, rack: str | None) -> Broker:
         assert self._workspace is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 import signal
 import subprocess
@@ -10,19 +9,17 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 
-from culver.testing.announced_process import AnnouncedProcess, NotAnnounced
+from culver.testing.announced_process import AnnouncedProcess, BrokerFailed, ForTheBlock, NotAnnounced
 from culver.testing.broker import (
     READY_TIMEOUT_SECONDS,
     STOP_TIMEOUT_SECONDS,
-    BrokerFailed,
     SettingValue,
     setting_text,
 )
 
 
-class Gateway:
+class Gateway(ForTheBlock):
     """`culver gateway` on a free port of the loopback. `config` holds settings by their names (`culver.http.*`).
 
     The process dies with this one, however this one ends.
@@ -127,13 +124,3 @@ class Gateway:
             if self._workspace is not None:
                 shutil.rmtree(self._workspace, ignore_errors=True)
                 self._workspace = None
-
-    def __enter__(self) -> Gateway:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        # When the test has failed already, a gateway that also ends badly must not hide why.
-        with contextlib.suppress(*(() if error is None else (BrokerFailed,))):
-            self.close()

@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from culver.testing.broker import Broker, BrokerFailed
+from culver.testing.announced_process import BrokerFailed
+from culver.testing.broker import Broker
 from culver.testing.chaos.cluster import ChaosCluster
 from culver.testing.cluster import ClusterFailed
 from culver.wire_client import Unreachable

@@ -15,7 +15,8 @@ from culver.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsResponse,
 )
 from culver.protocol.messages.metadata import MetadataRequest, MetadataResponse
-from culver.testing.broker import Broker, BrokerFailed, SettingValue
+from culver.testing.announced_process import BrokerFailed
+from culver.testing.broker import Broker, SettingValue
 from culver.testing.chaos.gates import Network
 from culver.testing.cluster import Cluster, PartitionState, free_port
 from culver.testing.history import Partition

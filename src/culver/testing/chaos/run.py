@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from culver.testing.broker import BrokerFailed
+from culver.testing.announced_process import BrokerFailed
 from culver.testing.chaos.brokers import Brokers
 from culver.testing.chaos.cluster import ChaosCluster
 from culver.testing.chaos.consumers import AssignedConsumer, GroupMember, read_all
