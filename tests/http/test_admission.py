@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import time
 from collections.abc import Iterator
@@ -132,6 +133,32 @@ class TestInFlight:
                 connections.enter_context(begin(url, sent=10, announced=250_000))
             assert ask(url, 250_000).status == 200
 
+    def test_a_cluster_that_takes_nothing_is_felt_and_what_waited_for_it_is_written(
+        self, url: str, http_broker: Broker
+    ) -> None:
+        """The budget is full of records that the broker has not acknowledged; when it goes on, they are."""
+
+        async def send(session: aiohttp.ClientSession) -> int:
+            headers = {"Content-Type": "application/octet-stream"}
+            async with session.post(f"{url}/topics/orders", data=b"x" * 200_000, headers=headers) as reply:
+                return reply.status
+
+        async def run() -> list[int]:
+            async with aiohttp.ClientSession() as session:
+                assert await send(session) == 200
+                http_broker.suspend()
+                try:
+                    sending = {asyncio.create_task(send(session)) for _ in range(12)}
+                    done, waiting = await asyncio.wait(sending, return_when=asyncio.FIRST_COMPLETED)
+                    assert {task.result() for task in done} == {429}
+                finally:
+                    http_broker.resume()
+                return [task.result() for task in done] + list(await asyncio.gather(*waiting))
+
+        statuses = asyncio.run(run())
+        assert set(statuses) == {200, 429}
+        assert statuses.count(200) * 200_000 <= IN_FLIGHT_MAX
+
     def test_a_body_that_never_ends_is_given_up(self, url: str) -> None:
         with begin(url, sent=10, announced=20) as connection:
             assert connection.recv(4096).startswith(b"HTTP/1.1 408 ")
@@ -183,8 +210,6 @@ class TestPlace:
                 return error.status
 
     def test_web_sockets_of_other_pages_are_refused(self, url: str) -> None:
-        import asyncio
-
         assert asyncio.run(self._socket_status(url, "http://evil.example")) == 403
 
 
