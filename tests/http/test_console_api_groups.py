@@ -1,38 +1,28 @@
-"""The console's API over groups, transactions and pipelines."""
+"""The console's API over groups, transactions, pipelines and events."""
 
 from __future__ import annotations
 
+import asyncio
+import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import aiohttp
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from http_call import Called, call
+from console_calls import DEADLINE_S, get, wait_for
+from http_call import call, error_code
+from http_client import Reply
 
 from culver.pipelines.progress_report import ProgressReport
 from culver.testing import Broker
-
-DEADLINE_S = 20.0
 
 
 @pytest.fixture(scope="module")
 def http_options() -> dict[str, Any]:
     return {"config": {"group.initial.rebalance.delay.ms": 0}}
-
-
-def get(url: str, path: str) -> Any:
-    answer = call("GET", url + path)
-    assert answer.status == 200, answer.body
-    return answer.json
-
-
-def wait_for(ask: Callable[[], Any], holds: Callable[[Any], bool]) -> Any:
-    deadline_s = time.monotonic() + DEADLINE_S
-    while not holds(found := ask()):
-        assert time.monotonic() < deadline_s, found
-    return found
 
 
 def produce(broker: Broker, topic: str, count: int, partition: int = 0) -> None:
@@ -86,11 +76,11 @@ def half_read(url: str, http_broker: Broker, new_topic: Callable[..., str]) -> s
     return topic
 
 
-def reset(url: str, group: str, **wanted: Any) -> Called:
+def reset(url: str, group: str, **wanted: Any) -> Reply:
     return call("POST", f"{url}/api/groups/{group}/offsets", wanted)
 
 
-def after(answer: Called) -> dict[int, int | None]:
+def after(answer: Reply) -> dict[int, int | None]:
     assert answer.status == 200, answer.body
     return {each["partition"]: each["after"] for each in answer.json["offsets"]}
 
@@ -138,8 +128,8 @@ def test_a_group_shows_its_members_and_what_each_has_yet_to_read(
 def test_a_group_that_is_not_there(url: str) -> None:
     for method, path in (("GET", ""), ("DELETE", ""), ("DELETE", "/offsets?topic=t")):
         answer = call(method, f"{url}/api/groups/nobody{path}")
-        assert (answer.status, answer.error_code) == (404, 40405)
-    assert reset(url, "nobody", to="earliest").error_code == 40405
+        assert (answer.status, error_code(answer)) == (404, 40405)
+    assert error_code(reset(url, "nobody", to="earliest")) == 40405
 
 
 # --- setting offsets ---
@@ -188,7 +178,7 @@ def test_offsets_of_a_group_at_work_are_left_alone(url: str, http_broker: Broker
         assert (shown.status, shown.json["possible"], shown.json["members"]) == (200, False, 1)
         assert "active member" in shown.json["reason"]
         refused = reset(url, half_read, to="earliest", dry_run=False)
-        assert (refused.status, refused.error_code) == (409, 40904)
+        assert (refused.status, error_code(refused)) == (409, 40904)
         assert call("DELETE", f"{url}/api/groups/{half_read}").status == 409
     assert committed(url, half_read) == {0: 5, 1: 10}
 
@@ -220,7 +210,7 @@ def test_offsets_of_a_topic_and_whole_groups_can_be_forgotten(url: str, half_rea
     assert call("DELETE", f"{url}/api/groups/{half_read}/offsets").status == 422
     # With its last offsets the group may have gone, too.
     assert call("DELETE", f"{url}/api/groups/{half_read}").status in (200, 404)
-    assert call("GET", f"{url}/api/groups/{half_read}").error_code == 40405
+    assert error_code(call("GET", f"{url}/api/groups/{half_read}")) == 40405
 
 
 # --- transactions ---
@@ -249,7 +239,7 @@ def test_an_open_transaction_is_shown_and_can_be_aborted(url: str, http_broker: 
     done = call("POST", f"{url}/api/transactions/{topic}/abort")
     assert (done.status, done.json["aborted"], done.json["partitions"]) == (200, True, 1)
     again = call("POST", f"{url}/api/transactions/{topic}/abort")
-    assert (again.status, again.error_code) == (409, 40906)
+    assert (again.status, error_code(again)) == (409, 40906)
     assert call("POST", f"{url}/api/transactions/nobody/abort").status == 404
     assert get(url, f"/api/topics/{topic}/records")["records"] == []
 
@@ -268,7 +258,7 @@ def test_pipelines_show_what_they_report(url: str, http_broker: Broker) -> None:
         running = wait_for(pipelines, lambda found: found.get("copy", {}).get("rows") == 70)["copy"]
         assert (running["state"], running["kind"], running["lag"]) == ("running", "transform", 4)
         assert (running["topics"], running["target"], running["input_rows_per_s"]) == ("in", "out", 10.5)
-        assert call("DELETE", f"{url}/api/pipelines/copy").error_code == 40907
+        assert error_code(call("DELETE", f"{url}/api/pipelines/copy")) == 40907
         report.tell(rows=90)
     ended = wait_for(pipelines, lambda found: found["copy"]["state"] == "ended")["copy"]
     assert ended["history"][-1]["rows"] == 90
@@ -282,3 +272,54 @@ def test_pipelines_show_what_they_report(url: str, http_broker: Broker) -> None:
     assert call("DELETE", f"{url}/api/pipelines/other").json == {"name": "other", "forgotten": True}
     assert call("DELETE", f"{url}/api/pipelines/other").status == 404
     wait_for(pipelines, lambda found: set(found) == {"copy"})
+
+
+# --- events and throughput ---
+
+
+def test_what_happens_in_the_cluster_is_told_as_it_happens(url: str, new_topic: Callable[..., str]) -> None:
+    before = get(url, "/api/events")["last_id"]
+
+    async def watch() -> tuple[str, dict[str, Any]]:
+        timeout = aiohttp.ClientTimeout(total=DEADLINE_S)
+        async with (
+            aiohttp.ClientSession(timeout=timeout) as session,
+            session.get(f"{url}/api/events/live?after={before}") as answer,
+        ):
+            assert answer.headers["content-type"].startswith("text/event-stream")
+            await answer.content.readuntil(b"\n\n")  # the comment that says it is connected
+            topic = await asyncio.to_thread(new_topic)
+            while True:
+                lines = (await answer.content.readuntil(b"\n\n")).decode().splitlines()
+                fields = dict(line.split(": ", 1) for line in lines if line)
+                event = json.loads(fields["data"])
+                assert fields["event"] == "event"
+                assert int(fields["id"]) == event["id"] > before
+                if event["kind"] == "topic_created" and event["topic"] == topic:
+                    return topic, event
+
+    topic, event = asyncio.run(watch())
+    assert topic in event["text"]
+    listed = get(url, f"/api/events?after={before}")
+    assert event in listed["items"]
+    assert listed["last_id"] >= event["id"]
+    ids = [each["id"] for each in listed["items"]]
+    assert ids == sorted(set(ids))
+    assert get(url, f"/api/events?after={listed['last_id']}")["items"] == []
+    assert len(get(url, "/api/events?limit=1")["items"]) == 1
+
+
+def test_throughput_and_the_busiest_topics(url: str, http_broker: Broker, topic: str) -> None:
+    def look() -> Any:
+        produce(http_broker, topic, 20)
+        return get(url, "/api/throughput?seconds=60")
+
+    found = wait_for(
+        look,
+        lambda found: topic in found["topics"] and any(point["messages_per_s"] for point in found["items"]),
+    )
+    assert found["topics"][topic] > 0
+    point = next(point for point in found["items"] if point["messages_per_s"])
+    assert point["bytes_in_per_s"] > point["messages_per_s"]
+    assert [each["at_ms"] for each in found["items"]] == sorted(each["at_ms"] for each in found["items"])
+    assert call("GET", url + "/api/throughput?seconds=0").status == 422

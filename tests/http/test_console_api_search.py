@@ -12,7 +12,8 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from http_call import Called, call
+from http_call import call
+from http_client import Reply
 
 from culver.gateway.console import log_search
 from culver.gateway.console.log_search import LogSearch, SearchAnswer, Wanted, bucket_width_ms
@@ -58,7 +59,7 @@ def http_options(store: LogStore) -> dict[str, Any]:
     return {"config": {"culver.http.log.store": store.path}}
 
 
-def search(url: str, **query: Any) -> Called:
+def search(url: str, **query: Any) -> Reply:
     return call("GET", f"{url}/api/search?{urlencode(query)}")
 
 

@@ -16,10 +16,10 @@ Body = TypeVar("Body")
 
 
 async def body_of(request: Request, kind: type[Body], *, max_bytes: int = BODY_MAX_BYTES) -> Body:
-    """The request's JSON, as this type. An empty body stands for {}."""
+    """The request's JSON, as this type."""
     async with services_of(request).admission.body(request, max_bytes=max_bytes) as content:
         try:
-            return msgspec.json.decode(content or b"{}", type=kind)
+            return msgspec.json.decode(content, type=kind)
         except msgspec.DecodeError as error:  # and ValidationError, which is one
             raise HttpError(Problem.INVALID_JSON, str(error)) from None
         except RecursionError:

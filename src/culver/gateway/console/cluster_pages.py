@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -10,18 +11,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from culver import __version__
+from culver.core.broker_report import BrokerReport
 from culver.errors import KafkaError
 from culver.gateway.cluster.groups import list_groups
-from culver.gateway.cluster.topics import ConfigEntry, ConfigResource, ResourceKind, describe_configs
 from culver.gateway.cluster.view import ClusterView, PartitionView, TopicPartition
 from culver.gateway.console.places import is_internal
 from culver.gateway.console.topic_figures import Disk, LogDirectory
+from culver.gateway.metrics.broker_reports import NotCulver
 from culver.gateway.routing import Answer, Endpoint, json_response
 from culver.gateway.services import Services, services_of
 from culver.wire_client import Unreachable
-
-# Brokers that have settings of this kind are Culver's.
-_OWN_SETTINGS = "culver."
 
 
 class Counts(msgspec.Struct, frozen=True):
@@ -58,7 +57,7 @@ class ClusterAnswer(msgspec.Struct, frozen=True):
 
 
 class BrokerAnswer(msgspec.Struct, frozen=True):
-    """One broker. `error` when it could not be asked about its disks."""
+    """One broker. What only Culver's brokers tell is None for others; `error`: it could not be asked about disks."""
 
     id: int
     host: str
@@ -73,6 +72,8 @@ class BrokerAnswer(msgspec.Struct, frozen=True):
     log_dirs: list[LogDirectory]
     software: str | None
     version: str | None
+    started_at_ms: int | None
+    connections: int | None
     error: str | None
 
 
@@ -106,24 +107,23 @@ def _all_partitions(view: ClusterView) -> Iterator[tuple[TopicPartition, Partiti
             yield TopicPartition(topic.name, partition.index), partition
 
 
-async def is_culver(services: Services, view: ClusterView) -> bool:
-    """Whether Culver's own brokers are behind the gateway."""
-    broker_id = next(iter(sorted(view.brokers)), None)
-    if broker_id is None:
-        return False
+async def reports_of(services: Services, view: ClusterView) -> dict[int, BrokerReport]:
+    """What brokers tell of themselves: those of them that are Culver's, and answer."""
 
-    async def ask() -> list[ConfigEntry]:
-        resource = ConfigResource(ResourceKind.BROKER, str(broker_id))
-        found = (await describe_configs(services.cluster, [resource]))[resource]
-        if isinstance(found, KafkaError):
-            raise found
-        return found
+    async def ask_all() -> dict[int, BrokerReport]:
+        asked = (services.reports.ask(broker_id, detailed=False) for broker_id in view.brokers)
+        found = await asyncio.gather(*asked, return_exceptions=True)
+        for failure in found:
+            if isinstance(failure, BaseException) and not isinstance(failure, Unreachable | NotCulver):
+                raise failure
+        return {report.broker: report for report in found if isinstance(report, BrokerReport)}
 
-    try:
-        settings = await services.console.broker_settings.get(broker_id, ask)
-    except (KafkaError, Unreachable):
-        return False
-    return any(entry.name.startswith(_OWN_SETTINGS) for entry in settings)
+    return await services.console.broker_reports.get(frozenset(view.brokers), ask_all)
+
+
+def _software(reports: Iterable[BrokerReport]) -> str:
+    versions = sorted({report.version for report in reports})
+    return f"Culver {', '.join(versions)}" if versions else "Kafka-protocol cluster"
 
 
 async def cluster(request: Request) -> Response:
@@ -136,12 +136,12 @@ async def cluster(request: Request) -> Response:
         groups = len(await services.console.groups.get("", lambda: list_groups(services.cluster)))
     except (KafkaError, Unreachable):
         groups = None
-    own = await is_culver(services, view)
+    reports = await reports_of(services, view)
     return json_response(
         ClusterAnswer(
             cluster_id=view.cluster_id,
-            is_culver=own,
-            software=f"Culver {__version__}" if own else "Kafka-protocol cluster",
+            is_culver=bool(reports),
+            software=_software(reports.values()),
             gateway_version=__version__,
             controller_id=view.controller_id if view.controller_id >= 0 else None,
             bootstrap=services.settings.bootstrap,
@@ -165,15 +165,20 @@ async def brokers(request: Request) -> Response:
     services = services_of(request)
     view = await services.cluster.view()
     disks = await services.console.disks.get("", services.console.figures.disks)
-    own = await is_culver(services, view)
+    reports = await reports_of(services, view)
     return json_response(
         BrokersAnswer(
-            [_broker(view, broker_id, disks.get(broker_id), own) for broker_id in sorted(view.brokers)]
+            [
+                _broker(view, broker_id, disks.get(broker_id), reports.get(broker_id))
+                for broker_id in sorted(view.brokers)
+            ]
         )
     )
 
 
-def _broker(view: ClusterView, broker_id: int, disk: Disk | Exception | None, own: bool) -> BrokerAnswer:
+def _broker(
+    view: ClusterView, broker_id: int, disk: Disk | Exception | None, report: BrokerReport | None
+) -> BrokerAnswer:
     address = view.brokers[broker_id]
     held = [partition for _, partition in _all_partitions(view) if broker_id in partition.replicas]
     return BrokerAnswer(
@@ -188,8 +193,10 @@ def _broker(view: ClusterView, broker_id: int, disk: Disk | Exception | None, ow
         offline_replicas=sum(broker_id in partition.offline for partition in held),
         bytes=sum(disk.replica_bytes.values()) if isinstance(disk, Disk) else None,
         log_dirs=list(disk.directories) if isinstance(disk, Disk) else [],
-        software=f"Culver {__version__}" if own else None,
-        version=__version__ if own else None,
+        software=_software([report]) if report else None,
+        version=report.version if report else None,
+        started_at_ms=report.started_at_ms if report else None,
+        connections=report.connections if report else None,
         error=str(disk) if isinstance(disk, Exception) else None,
     )
 

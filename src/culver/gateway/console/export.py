@@ -14,13 +14,20 @@ from starlette.responses import Response
 
 from culver.gateway.console.browsing import BACKWARD, FORWARD, Bounds, Browsing, Positions, Work
 from culver.gateway.console.live import LiveResponse, check_room, counted
-from culver.gateway.console.parameters import TOPIC, choice, number, refused, words
+from culver.gateway.console.parameters import (
+    PARTITIONS,
+    TOPIC,
+    choice,
+    choice_parameter,
+    number,
+    refused,
+    words,
+)
 from culver.gateway.console.places import positions_at
 from culver.gateway.console.record_filter import Filter
 from culver.gateway.console.records import (
     FILTER,
     ISOLATION,
-    PARTITIONS,
     download_headers,
     filter_of,
     is_committed,
@@ -172,11 +179,7 @@ ROUTES = [
         "console",
         parameters=(
             TOPIC,
-            Parameter(
-                "format",
-                "What it is written as.",
-                {"type": "string", "enum": [NDJSON, CSV], "default": NDJSON},
-            ),
+            choice_parameter("format", "What it is written as.", (NDJSON, CSV), NDJSON),
             PARTITIONS,
             Parameter("from", "Where to begin; earliest by default."),
             Parameter("until", "Where to end: latest (as it is when the export begins), offset:N or time:T."),

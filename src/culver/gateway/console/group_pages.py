@@ -20,7 +20,7 @@ from culver.gateway.cluster.groups import (
 )
 from culver.gateway.cluster.view import TopicPartition
 from culver.gateway.console.lag import Progress, behind, progress_of
-from culver.gateway.console.parameters import GROUP, PAGING, choice, matching, paging, words
+from culver.gateway.console.parameters import GROUP, PAGING, choice, choice_parameter, matching, paging, words
 from culver.gateway.errors import HttpError, Problem
 from culver.gateway.routing import Answer, Endpoint, Parameter, json_response
 from culver.gateway.services import Services, services_of
@@ -282,7 +282,7 @@ ROUTES = [
             *PAGING,
             Parameter("state", "Only in these states, with commas between: Stable, Empty, Dead, ..."),
             Parameter("type", "Only of this type: classic, consumer, share."),
-            Parameter("sort", "Upwards or downwards.", {"type": "string", "enum": ["name", "-name"]}),
+            choice_parameter("sort", "Upwards or downwards.", ("name", "-name"), "name"),
         ),
         answers={200: Answer("The groups.", GroupsAnswer)},
         errors=(422, 503),

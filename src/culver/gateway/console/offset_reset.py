@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 from starlette.requests import Request
@@ -24,24 +24,25 @@ from culver.gateway.routing import JSON, Answer, Endpoint, Parameter, json_respo
 from culver.gateway.services import services_of
 from culver.protocol.messages import offset_delete
 
-_OFFSET_MAX = 2**63 - 1
+_Offset = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+_Shift = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class PlaceToReset(msgspec.Struct, forbid_unknown_fields=True):
     """A partition, and for `to: offset` the offset of this one."""
 
     topic: str
-    partition: int
-    offset: int | None = None
+    partition: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+    offset: _Offset | None = None
 
 
 class Reset(msgspec.Struct, forbid_unknown_fields=True):
     """Where to set offsets to, and which: by default all that the group has committed."""
 
     to: Literal["earliest", "latest", "offset", "time", "shift"]
-    offset: int | None = None
+    offset: _Offset | None = None
     time: str | int | None = None
-    shift: int | None = None
+    shift: _Shift | None = None
     topics: list[str] = []
     partitions: list[PlaceToReset] = []
     # It shows what it would do, unless it is told to do it.
@@ -139,9 +140,6 @@ def _check(wanted: Reset) -> None:
     )
     if wanted.to in needs and needs[wanted.to] is None and not has_own:
         raise refused(f"to={wanted.to} needs {wanted.to} as well")
-    numbers = [wanted.offset, *(each.offset for each in wanted.partitions)]
-    if any(number is not None and not 0 <= number <= _OFFSET_MAX for number in numbers):
-        raise refused("an offset is a whole number, 0 or more")
     if has_own and wanted.topics:
         raise refused("name topics, or partitions with an offset each, but not both")
 

@@ -7,9 +7,7 @@ import re
 import time
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
-from typing import Generic, TypeVar
 
-import msgspec
 from starlette.requests import Request
 
 from culver.gateway.errors import HttpError, Problem
@@ -21,8 +19,6 @@ _LAST_NUMBER = 2**63 - 1
 _AGE = re.compile(r"-?(\d{1,9}(?:\.\d{1,6})?)\s*(ms|s|m|h|d|w)(?:\s+ago)?", re.IGNORECASE)
 _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 
-Item = TypeVar("Item")
-
 PAGING = (
     Parameter("offset", "How many to leave out.", {"type": "integer", "minimum": 0, "default": 0}),
     Parameter(
@@ -33,13 +29,17 @@ PAGING = (
 )
 
 
-class Page(msgspec.Struct, Generic[Item], frozen=True):
-    """A part of a list, and how long the whole list is."""
+PARTITIONS = Parameter(
+    "partition",
+    "Which partitions, with commas between; all by default.",
+    {"type": "string", "pattern": "^([0-9]{1,9}(,[0-9]{1,9})*)?$"},
+)
 
-    total: int
-    offset: int
-    limit: int
-    items: list[Item]
+
+def choice_parameter(name: str, doc: str, choices: Sequence[str], default: str = "") -> Parameter:
+    """A word of the query, one of these. An empty one counts as none."""
+    schema = {"type": "string", "enum": [*choices, ""]}
+    return Parameter(name, doc, {**schema, "default": default} if default else schema)
 
 
 def refused(message: str) -> HttpError:
@@ -122,9 +122,9 @@ def matching(names: Collection[str], wanted: str) -> list[str]:
     return [name for name in names if folded in name.casefold()]
 
 
-def path_number(request: Request, name: str) -> int:
+def path_number(request: Request, name: str, most: int = _LAST_NUMBER) -> int:
     """A number in the path."""
-    return whole_number(request.path_params[name], name, most=_LAST_NUMBER)
+    return whole_number(request.path_params[name], name, most=most)
 
 
 def topic_id_text(topic_id: bytes) -> str | None:

@@ -6,7 +6,7 @@ import base64
 import binascii
 import time
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from starlette.requests import Request
@@ -19,8 +19,10 @@ from culver.gateway.console.browsing import BACKWARD, FORWARD, Bounds, Browsing,
 from culver.gateway.console.parameters import (
     PAGE_DEFAULT,
     PAGE_MAX,
+    PARTITIONS,
     TOPIC,
     choice,
+    choice_parameter,
     number,
     numbers,
     path_number,
@@ -110,8 +112,8 @@ class RecordToSend(msgspec.Struct, forbid_unknown_fields=True):
     key_encoding: Literal["text", "json", "base64"] = "text"
     value_encoding: Literal["text", "json", "base64"] = "text"
     headers: list[HeaderToSend] = []
-    partition: int | None = None
-    timestamp_ms: int | None = None
+    partition: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] | None = None
+    timestamp_ms: Annotated[int, msgspec.Meta(ge=0, le=2**53)] | None = None
     acks: Literal["all", "1", "0"] = "all"
 
 
@@ -221,7 +223,7 @@ def _answer(
 async def _one(request: Request) -> Record:
     services = services_of(request)
     name = request.path_params["topic"]
-    partition, offset = path_number(request, "partition"), path_number(request, "offset")
+    partition, offset = path_number(request, "partition", 2**31 - 1), path_number(request, "offset")
     _, topic = await topic_of(services.cluster, name)
     chosen_partitions(topic, [partition])
     place = TopicPartition(name, partition)
@@ -304,8 +306,6 @@ async def produce(request: Request) -> Response:
     _, topic = await topic_of(services.cluster, name)
     if new.partition is not None:
         chosen_partitions(topic, [new.partition])
-    if new.timestamp_ms is not None and not 0 <= new.timestamp_ms < 2**53:
-        raise refused("timestamp_ms must be in milliseconds since 1970")
     outgoing = Outgoing(
         topic=name,
         value=_content(new.value, new.value_encoding, "value"),
@@ -323,22 +323,26 @@ async def produce(request: Request) -> Response:
     return json_response(RecordSent(name, sent.partition, sent.offset), status=201)
 
 
+def _whole_number_schema(most: int) -> dict[str, Any]:
+    return {"type": "integer", "minimum": 0, "maximum": most}
+
+
 _PATH = "/api/topics/{topic}/records"
-PARTITIONS = Parameter("partition", "Which partitions, with commas between; all by default.")
 FILTER = Parameter(
     "filter",
     'Terms that all must hold: words, "quoted words", -not, key:… value:… header:… header.NAME:… partition:N, and '
     "of values that are JSON .field=… != > >= < <= ~.",
 )
-ISOLATION = Parameter(
+ISOLATION = choice_parameter(
     "isolation",
     "Whether records of open and aborted transactions are seen.",
-    {"type": "string", "enum": [COMMITTED, UNCOMMITTED], "default": COMMITTED},
+    (COMMITTED, UNCOMMITTED),
+    COMMITTED,
 )
 _PLACE = (
     TOPIC,
-    Parameter("partition", "A partition.", {"type": "integer", "minimum": 0}, "path", True),
-    Parameter("offset", "An offset.", {"type": "integer", "minimum": 0}, "path", True),
+    Parameter("partition", "A partition.", _whole_number_schema(2**31 - 1), "path", True),
+    Parameter("offset", "An offset.", _whole_number_schema(2**63 - 1), "path", True),
 )
 _BYTES = {200: Answer("The bytes.", {"type": "string", "format": "binary"}, ("application/octet-stream",))}
 
@@ -355,10 +359,10 @@ ROUTES = [
             Parameter(
                 "from", "Where to begin: earliest, latest, offset:N or time:T (ISO 8601, ms, or an age)."
             ),
-            Parameter(
+            choice_parameter(
                 "direction",
                 "By default backward from latest, forward from anywhere else.",
-                {"type": "string", "enum": [FORWARD, BACKWARD]},
+                (FORWARD, BACKWARD),
             ),
             Parameter(
                 "limit",

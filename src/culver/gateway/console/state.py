@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import asyncio
 
+from culver.core.broker_report import BrokerReport
 from culver.gateway.cluster.cluster import Cluster
 from culver.gateway.cluster.groups import GroupListing
-from culver.gateway.cluster.topics import ConfigEntry
 from culver.gateway.cluster.transactions import TransactionListing
 from culver.gateway.console.log_search import LogSearch
 from culver.gateway.console.pipeline_reports import PipelineReports
 from culver.gateway.console.recent import Recent
 from culver.gateway.console.topic_figures import Disk, Figures
+from culver.gateway.console.topic_rates import TopicRates
 from culver.gateway.producing import Producing
 from culver.gateway.reading.partition_reader import Readers
 
 # A list of ten thousand groups is asked for once in so long, however many look at it.
 _LISTS_MAX_AGE_S = 2.0
-_BROKER_SETTINGS_MAX_AGE_S = 60.0
 # Walks through topics that run at a time; further ones wait for their turn.
 _WALKS_AT_ONCE = 4
 # Live tails and exports that may be open at a time; further ones are refused.
@@ -31,9 +31,10 @@ class ConsoleState:
         self, cluster: Cluster, readers: Readers, producing: Producing, log_store: str | None
     ) -> None:
         self.figures = Figures(cluster)
+        self.rates = TopicRates(cluster)
         self.groups: Recent[list[GroupListing]] = Recent(_LISTS_MAX_AGE_S)
         self.transactions: Recent[list[TransactionListing]] = Recent(_LISTS_MAX_AGE_S)
-        self.broker_settings: Recent[list[ConfigEntry]] = Recent(_BROKER_SETTINGS_MAX_AGE_S)
+        self.broker_reports: Recent[dict[int, BrokerReport]] = Recent(_LISTS_MAX_AGE_S)
         self.disks: Recent[dict[int, Disk | Exception]] = Recent(_LISTS_MAX_AGE_S)
         self.pipelines = PipelineReports(cluster, readers, producing)
         self.log_search = LogSearch(log_store)

@@ -26,11 +26,11 @@ from culver.gateway.console.live import (
     counted,
     sent_event,
 )
-from culver.gateway.console.parameters import TOPIC, refused
+from culver.gateway.console.parameters import PARTITIONS, TOPIC, refused
 from culver.gateway.console.places import bounds_of
 from culver.gateway.console.record_filter import Filter
 from culver.gateway.console.record_view import RecordView, view_of
-from culver.gateway.console.records import FILTER, ISOLATION, PARTITIONS, filter_of, is_committed, walk_of
+from culver.gateway.console.records import FILTER, ISOLATION, filter_of, is_committed, walk_of
 from culver.gateway.reading.record import Record
 from culver.gateway.routing import Answer, Endpoint, Parameter
 from culver.gateway.services import Services, services_of

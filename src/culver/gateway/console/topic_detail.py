@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Annotated
 
 import msgspec
 from starlette.requests import Request
@@ -25,7 +26,7 @@ from culver.gateway.cluster.view import PartitionView, TopicPartition
 from culver.gateway.console.bodies import body_of
 from culver.gateway.console.browsing import Bounds
 from culver.gateway.console.parameters import TOPIC, refused, topic_id_text
-from culver.gateway.console.places import bounds_of, is_internal, topic_of
+from culver.gateway.console.places import bounds_of, chosen_partitions, is_internal, topic_of
 from culver.gateway.console.topic_figures import bytes_of
 from culver.gateway.console.topic_list import replication_factor, setting_text
 from culver.gateway.routing import JSON, Answer, Endpoint, json_response
@@ -97,7 +98,7 @@ class Deleted(msgspec.Struct, frozen=True):
 class NewCount(msgspec.Struct, forbid_unknown_fields=True):
     """How many partitions there shall be."""
 
-    count: int
+    count: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 
 
 class PartitionsAdded(msgspec.Struct, frozen=True):
@@ -124,7 +125,13 @@ class Settings(msgspec.Struct, frozen=True):
 class Truncation(msgspec.Struct, forbid_unknown_fields=True):
     """By partition: the first offset to keep, or null to keep nothing."""
 
-    partitions: dict[int, int | None]
+    partitions: Annotated[
+        dict[
+            Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,9}$")],
+            Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)] | None,
+        ],
+        msgspec.Meta(min_length=1),
+    ]
 
 
 class TruncatedPartition(msgspec.Struct, frozen=True):
@@ -269,7 +276,7 @@ async def add_partitions(request: Request) -> Response:
     name = request.path_params["topic"]
     wanted = await body_of(request, NewCount)
     _, found = await topic_of(services.cluster, name)
-    if not len(found.partitions) < wanted.count < 2**31:
+    if wanted.count <= len(found.partitions):
         raise refused(
             f"topic {name} has {len(found.partitions)} partitions, and can only be given more: {wanted.count}"
         )
@@ -295,12 +302,10 @@ async def change_settings(request: Request) -> Response:
 async def truncate(request: Request) -> Response:
     services = services_of(request)
     name = request.path_params["topic"]
-    wanted = (await body_of(request, Truncation)).partitions
+    given = (await body_of(request, Truncation)).partitions
+    wanted = {int(index): offset for index, offset in given.items()}
     _, found = await topic_of(services.cluster, name)
-    if not wanted or not wanted.keys() <= {each.index for each in found.partitions}:
-        raise refused(f"partitions must name some that topic {name} has")
-    if any(offset is not None and offset < 0 for offset in wanted.values()):
-        raise refused("an offset is 0 or more; null for the end")
+    chosen_partitions(found, sorted(wanted))
     before = {
         TopicPartition(name, index): _TO_THE_END if offset is None else offset
         for index, offset in wanted.items()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from starlette.requests import Request
@@ -16,6 +16,7 @@ from culver.gateway.console.cluster_pages import Health
 from culver.gateway.console.parameters import (
     PAGING,
     choice,
+    choice_parameter,
     flag,
     matching,
     paging,
@@ -80,9 +81,9 @@ class TopicsAnswer(msgspec.Struct, frozen=True):
 class NewTopic(msgspec.Struct, forbid_unknown_fields=True):
     """A topic to be made; what is left out is as the cluster has it by default."""
 
-    name: str
-    partitions: int | None = None
-    replicas: int | None = None
+    name: Annotated[str, msgspec.Meta(pattern=r"^[a-zA-Z0-9._-]{1,249}$")]
+    partitions: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)] | None = None
+    replicas: Annotated[int, msgspec.Meta(ge=1, le=2**15 - 1)] | None = None
     config: dict[str, str | int | float | bool] = {}
     dry_run: bool = False
 
@@ -198,15 +199,11 @@ ROUTES = [
         parameters=(
             Parameter("q", "Only names with this text in them."),
             *PAGING,
-            Parameter("sort", "What by; with - downwards.", {"type": "string", "enum": list(_SORTS)}),
+            choice_parameter("sort", "What by; with - downwards.", _SORTS, "name"),
             Parameter(
                 "internal", "Whether internal topics are shown.", {"type": "boolean", "default": False}
             ),
-            Parameter(
-                "health",
-                "Only topics that have such partitions.",
-                {"type": "string", "enum": [UNDER_REPLICATED, OFFLINE]},
-            ),
+            choice_parameter("health", "Only topics with such partitions.", (UNDER_REPLICATED, OFFLINE)),
         ),
         answers={200: Answer("The topics.", TopicsAnswer)},
         errors=(422, 503),
