@@ -341,7 +341,7 @@ def test_the_keyboard_goes_everywhere(console: Console) -> None:
 
 def test_an_address_can_be_shared(console: Console) -> None:
     page = console.open("/console/topics/orders/messages")
-    page.get_by_label("Partition").select_option("1")
+    page.get_by_label("Partition", exact=True).select_option("1")
     page.get_by_label("Where to start").select_option("offset")
     page.get_by_label("Offset", exact=True).fill("9")
     page.keyboard.press("Enter")

@@ -13,6 +13,7 @@ import { bar } from "../plots/bar.js";
 import { TimePlot } from "../plots/time_plot.js";
 import { resetDialog } from "./offset_reset.js";
 
+const ROWS_MAX = 500;
 const HISTORY_MAX = 1200;
 const LEAST_RANGE_MS = 60_000;
 
@@ -91,7 +92,8 @@ function drawFacts(group) {
 function drawPartitions(group) {
   if (!group.partitions.length)
     return empty("No offsets", "The group has committed nothing and has no partitions assigned.");
-  const most = Math.max(0, ...group.partitions.map((row) => row.lag ?? 0));
+  const most = group.partitions.reduce((left, row) => Math.max(left, row.lag ?? 0), 0);
+  const rows = atMost(group.partitions);
   const columns = [
     { title: "Topic", look: "name", cell: (row) => link(path`/console/topics/${row.topic}`, row.topic) },
     { title: "Partition", number: true, cell: (row) => count(row.partition) },
@@ -108,7 +110,22 @@ function drawPartitions(group) {
       cell: (row) => row.client_id ?? h("span", { class: "faint" }, "nobody"),
     },
   ];
-  return table({ label: "Lag by partition", columns, rows: group.partitions });
+  const rest = group.partitions.length - rows.length;
+  return [
+    table({ label: "Lag by partition", columns, rows }),
+    rest > 0 &&
+      h(
+        "p",
+        { class: "soft" },
+        `The ${count(rows.length)} with the most lag; ${count(rest)} more are not shown.`,
+      ),
+  ];
+}
+
+/** All of them in order, or, of very many, those with the most lag. */
+function atMost(partitions) {
+  if (partitions.length <= ROWS_MAX) return partitions;
+  return [...partitions].sort((left, right) => (right.lag ?? 0) - (left.lag ?? 0)).slice(0, ROWS_MAX);
 }
 
 /** To the first message that the group has not read. */

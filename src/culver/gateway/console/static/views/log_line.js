@@ -4,6 +4,7 @@ import { path } from "../api.js";
 import { h } from "../dom.js";
 import { time } from "../format.js";
 import { jsonTree } from "../parts/json_tree.js";
+import { unfolding } from "../parts/unfolding.js";
 
 const BAD = /^(err|fatal|crit|emerg|alert|panic)/i;
 const WARN = /^warn/i;
@@ -11,30 +12,17 @@ const WARN = /^warn/i;
 export function logLine(line, terms) {
   const level = line.level ?? "";
   const look = BAD.test(level) ? "bad" : WARN.test(level) ? "warn" : "";
-  const row = h(
-    "div",
-    { class: "log-line", role: "button", tabindex: "0", "data-row": true, "aria-expanded": "false" },
-    h("span", { class: "when" }, time(Date.parse(line.ts), { milliseconds: true })),
-    h("span", { class: `level ${look}` }, level),
-    h("span", { class: "service" }, line.service ?? ""),
-    h("span", { class: "message" }, highlighted(line.message ?? line.raw ?? "", terms)),
-  );
-  const element = h("div", { class: "record", role: "listitem" }, row);
-  const body = h("div", { class: "record-body" });
-  row.addEventListener("click", () => {
-    const open = row.getAttribute("aria-expanded") !== "true";
-    row.setAttribute("aria-expanded", String(open));
-    if (!open) return body.remove();
-    if (!body.childElementCount) body.append(...details(line));
-    return element.append(body);
+  return unfolding({
+    look: "log-line",
+    attributes: { class: "record" },
+    cells: [
+      h("span", { class: "when" }, time(Date.parse(line.ts), { milliseconds: true })),
+      h("span", { class: `level ${look}` }, level),
+      h("span", { class: "service" }, line.service ?? ""),
+      h("span", { class: "message" }, highlighted(line.message ?? line.raw ?? "", terms)),
+    ],
+    fill: (body) => body.append(...details(line)),
   });
-  row.addEventListener("keydown", (event) => {
-    if (event.key === " ") {
-      event.preventDefault();
-      row.click();
-    }
-  });
-  return element;
 }
 
 function details(line) {

@@ -6,56 +6,36 @@ import { bytes, count, time, utc } from "../format.js";
 import { notice, noticeOf } from "../parts/notice.js";
 import { button } from "../parts/page.js";
 import { payload, plainText, preview } from "../parts/payload.js";
+import { unfolding } from "../parts/unfolding.js";
 
 export const placeOf = (record) => `${record.partition}:${record.offset}`;
 
 /** onToggle(place or null) is told what is open. */
 export function message(topic, record, { open = false, isNew = false, onToggle }) {
-  const body = h("div", { class: "record-body" });
-  const line = h(
-    "div",
-    { class: "record-line", role: "button", tabindex: "0", "data-row": true, "aria-expanded": "false" },
-    h("span", { class: "when" }, time(record.timestamp_ms, { milliseconds: true })),
-    h(
-      "span",
-      { class: "place", title: `partition ${record.partition}, offset ${record.offset}` },
-      h("span", { class: "faint" }, `${record.partition} : `),
-      count(record.offset),
-    ),
-    h(
-      "span",
-      { class: "key" },
-      record.key === null ? h("span", { class: "null" }, "–") : preview(record.key),
-    ),
-    h("span", { class: "preview" }, preview(record.value)),
-    h("span", { class: "size" }, bytes(record.size_bytes)),
-  );
-  const element = h(
-    "div",
-    { class: isNew ? "record new" : "record", "data-place": placeOf(record), role: "listitem" },
-    line,
-  );
-
-  function setOpen(wanted) {
-    line.setAttribute("aria-expanded", String(wanted));
-    if (!wanted) return body.remove();
-    if (!body.childElementCount) fillBody(body, topic, record);
-    return element.append(body);
-  }
-
-  line.addEventListener("click", () => {
-    const wanted = line.getAttribute("aria-expanded") !== "true";
-    setOpen(wanted);
-    onToggle?.(wanted ? placeOf(record) : null);
+  const place = placeOf(record);
+  return unfolding({
+    look: "record-line",
+    attributes: { class: isNew ? "record new" : "record", "data-place": place },
+    cells: [
+      h("span", { class: "when" }, time(record.timestamp_ms, { milliseconds: true })),
+      h(
+        "span",
+        { class: "place", title: `partition ${record.partition}, offset ${record.offset}` },
+        h("span", { class: "faint" }, `${record.partition} : `),
+        count(record.offset),
+      ),
+      h(
+        "span",
+        { class: "key" },
+        record.key === null ? h("span", { class: "null" }, "–") : preview(record.key),
+      ),
+      h("span", { class: "preview" }, preview(record.value)),
+      h("span", { class: "size" }, bytes(record.size_bytes)),
+    ],
+    fill: (body) => fillBody(body, topic, record),
+    open,
+    onToggle: (isOpen) => onToggle?.(isOpen ? place : null),
   });
-  line.addEventListener("keydown", (event) => {
-    if (event.key === " ") {
-      event.preventDefault();
-      line.click();
-    }
-  });
-  if (open) setOpen(true);
-  return element;
 }
 
 function fillBody(body, topic, record) {
@@ -80,7 +60,14 @@ function fillBody(body, topic, record) {
     headers(record.headers),
   );
   const cut = record.value?.truncated || record.key?.truncated;
-  if (cut) body.append(button("Show all of it", () => showWhole(body, topic, address), "small"));
+  if (cut)
+    body.append(
+      h(
+        "div",
+        {},
+        button("Show all of it", () => showWhole(body, topic, address), "small"),
+      ),
+    );
 }
 
 async function showWhole(body, topic, address) {
@@ -107,7 +94,7 @@ function part(name, data, record, address) {
     "small plain",
     { "aria-pressed": "false" },
   );
-  show(place, payload(data));
+  show(place, data && payload(data));
   return h(
     "div",
     { class: "part" },
@@ -115,6 +102,7 @@ function part(name, data, record, address) {
       "div",
       { class: "part-head" },
       h("span", { class: "label" }, name),
+      !data && h("span", { class: "null" }, name === "Value" ? "null, a tombstone" : "null"),
       data &&
         h(
           "span",

@@ -12,14 +12,15 @@ import { EventLanes, looks } from "../plots/event_lanes.js";
 import { TimePlot } from "../plots/time_plot.js";
 
 const RANGES = [
+  [60, "1 min"],
   [300, "5 min"],
   [900, "15 min"],
-  [3600, "1 h"],
 ];
+const DEFAULT_SECONDS = 300;
 const LISTED_MAX = 40;
 
 export function overviewPage({ root, query, signal, setQuery }) {
-  let seconds = Number(query.seconds) || 300;
+  let seconds = Number(query.seconds) || DEFAULT_SECONDS;
   const head = heading({ title: "Overview" });
   const facts = h("div");
   const events = new EventFeed(signal);
@@ -38,7 +39,7 @@ export function overviewPage({ root, query, signal, setQuery }) {
             class: "button small",
             type: "button",
             "aria-pressed": String(value === seconds),
-            onclick: () => setQuery({ seconds: value === 300 ? null : value }),
+            onclick: () => setQuery({ seconds: value === DEFAULT_SECONDS ? null : value }),
           },
           text,
         ),
@@ -84,7 +85,7 @@ export function overviewPage({ root, query, signal, setQuery }) {
 
   return {
     update(next) {
-      seconds = Number(next.seconds) || 300;
+      seconds = Number(next.seconds) || DEFAULT_SECONDS;
       drawRanges();
       refresh();
     },
@@ -93,7 +94,7 @@ export function overviewPage({ root, query, signal, setQuery }) {
 
 /** Throughput above, events below, on one time axis: what changed and why stand under each other. */
 class Picture {
-  #shown = { throughput: { items: [] }, events: [], seconds: RANGES[0][0] };
+  #shown = { throughput: { items: [] }, events: [], seconds: DEFAULT_SECONDS };
 
   constructor() {
     const onPoint = (atMs) => [this.bytes, this.messages, this.lanes].forEach((plot) => plot.cross(atMs));

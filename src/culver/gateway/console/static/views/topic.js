@@ -15,6 +15,8 @@ import { addPartitions, deleteTopic } from "./topic_dialogs.js";
 import { topicTabs } from "./topic_tabs.js";
 import { produceDialog } from "./produce.js";
 
+const ROWS_MAX = 1000;
+
 export function topicPage(context) {
   const { root, params, query, signal } = context;
   const name = params.topic;
@@ -76,7 +78,8 @@ function drawFacts(topic) {
 }
 
 function drawPartitions(partitions, name) {
-  const most = Math.max(...partitions.map((partition) => partition.messages ?? 0), 0);
+  const most = partitions.reduce((left, partition) => Math.max(left, partition.messages ?? 0), 0);
+  const rest = partitions.length - ROWS_MAX;
   const columns = [
     {
       title: "Partition",
@@ -95,7 +98,10 @@ function drawPartitions(partitions, name) {
     { title: "Size", number: true, narrow: false, cell: (partition) => bytes(partition.bytes) },
     { title: "Epoch", number: true, narrow: false, cell: (partition) => count(partition.leader_epoch) },
   ];
-  return table({ label: "Partitions", columns, rows: partitions });
+  return [
+    table({ label: "Partitions", columns, rows: partitions.slice(0, ROWS_MAX) }),
+    rest > 0 && h("p", { class: "soft" }, `${count(rest)} more are not shown.`),
+  ];
 }
 
 function stateOf(partition) {
