@@ -10,13 +10,14 @@ from contextlib import contextmanager
 from typing import Any
 
 import aiohttp
+import msgspec
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from console_calls import DEADLINE_S, get, wait_for
 from http_call import call, error_code
 from http_client import Reply
 
-from culver.pipelines.progress_report import ProgressReport
+from culver.pipelines.progress_report import KafkaPublisher, ProgressReport, Report
 from culver.testing import Broker
 
 
@@ -253,6 +254,14 @@ def test_pipelines_show_what_they_report(url: str, http_broker: Broker) -> None:
 
     assert pipelines() == {}
     bootstrap = http_broker.bootstrap_servers
+    # One that was killed a minute ago has never said that it ended.
+    killed = Report(name="killed", at_ms=int(time.time() * 1000) - 60_000)
+    publisher = KafkaPublisher(bootstrap)
+    publisher.publish(b"killed", msgspec.json.encode(killed))
+    publisher.close(DEADLINE_S)
+    found = wait_for(pipelines, lambda found: "killed" in found)
+    assert found["killed"]["state"] == "silent"
+    assert call("DELETE", f"{url}/api/pipelines/killed").status == 200
     with ProgressReport(bootstrap, "copy", kind="transform", topics="in", target="out") as report:
         report.tell(batches=3, rows=70, input_rows_per_s=10.5, lag=4)
         running = wait_for(pipelines, lambda found: found.get("copy", {}).get("rows") == 70)["copy"]

@@ -7,7 +7,7 @@ import base64
 import csv
 import io
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -18,6 +18,7 @@ from console_calls import DEADLINE_S, get, wait_for
 from http_call import call, error_code
 from http_client import Reply
 
+from culver.gateway.console.live import LiveResponse
 from culver.testing import Broker
 
 
@@ -393,3 +394,40 @@ def test_a_tail_ends_with_a_reason_when_its_topic_is_deleted(url: str, topic: st
             assert (await following("problem"))["message"]
 
     asyncio.run(watch())
+
+
+def test_what_never_ends_has_a_head_that_does(url: str, topic: str) -> None:
+    for path in ("tail", "export"):
+        answer = call("HEAD", f"{url}/api/topics/{topic}/{path}")
+        assert (answer.status, answer.body) == (200, b"")
+    assert call("HEAD", f"{url}/api/events/live").headers["content-type"].startswith("text/event-stream")
+
+
+def test_a_stream_ends_when_the_gateway_is_told_to_end() -> None:
+    async def run() -> tuple[list[Any], bool]:
+        stopping, closed = asyncio.Event(), False
+        sent: list[Any] = []
+
+        async def parts() -> AsyncGenerator[bytes, None]:
+            nonlocal closed
+            try:
+                yield b"first"
+                await asyncio.Event().wait()
+            finally:
+                closed = True
+
+        async def receive() -> Any:
+            await asyncio.Event().wait()
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+            if message.get("body") == b"first":
+                stopping.set()
+
+        answer = LiveResponse(parts(), stopping, "text/event-stream")
+        await asyncio.wait_for(answer({"type": "http", "method": "GET"}, receive, send), DEADLINE_S)
+        return sent, closed
+
+    sent, closed = asyncio.run(run())
+    assert [message.get("body") for message in sent[1:]] == [b"first", b""]
+    assert closed

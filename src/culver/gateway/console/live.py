@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 import msgspec
-from starlette.responses import StreamingResponse
+from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from culver.gateway.admission import Busy
@@ -49,7 +49,10 @@ class LiveResponse(StreamingResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            await super().__call__(scope, receive, send)
+            if scope["method"] == "HEAD":  # only what stands before the parts, which may never end
+                await Response(None, self.status_code, self.headers)(scope, receive, send)
+            else:
+                await super().__call__(scope, receive, send)
         finally:
             await self._parts.aclose()
 

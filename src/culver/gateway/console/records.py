@@ -38,7 +38,7 @@ from culver.gateway.console.places import (
     topic_of,
 )
 from culver.gateway.console.record_filter import LENGTH_MAX, Filter, FilterError, parse_filter
-from culver.gateway.console.record_view import RecordView, view_of
+from culver.gateway.console.record_view import SHOWN_BYTES_MAX, RecordView, view_of
 from culver.gateway.errors import HttpError, Problem
 from culver.gateway.producing import NO_PARTITION, Outgoing
 from culver.gateway.reading.record import Record
@@ -47,6 +47,7 @@ from culver.gateway.services import Services, services_of
 
 _RECORD_MAX_BYTES = 16 * 1024 * 1024
 _CURSOR_LENGTH_MAX = 10_000
+_ANSWER_BYTES = 8 * 1024 * 1024
 
 
 def _no_value() -> msgspec.Raw:
@@ -198,10 +199,12 @@ def _answer(
 ) -> RecordsAnswer:
     direction = found.positions.direction
     is_complete = found.stopped == "end"
+    # The more records, the less of each: an answer has its bounds as well.
+    shown_bytes = min(SHOWN_BYTES_MAX, _ANSWER_BYTES // max(1, len(found.records)))
     return RecordsAnswer(
         topic=topic,
         direction=direction,
-        records=[view_of(record) for record in found.records],
+        records=[view_of(record, shown_bytes) for record in found.records],
         scanned=found.work.records,
         scanned_bytes=found.work.bytes,
         took_ms=took_ms,
