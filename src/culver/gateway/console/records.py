@@ -40,6 +40,7 @@ from culver.gateway.console.places import (
 from culver.gateway.console.record_filter import LENGTH_MAX, Filter, FilterError, parse_filter
 from culver.gateway.console.record_view import SHOWN_BYTES_MAX, RecordView, view_of
 from culver.gateway.errors import HttpError, Problem
+from culver.gateway.private_topics import refuse_private
 from culver.gateway.producing import NO_PARTITION, Outgoing
 from culver.gateway.reading.record import Record
 from culver.gateway.routing import JSON, Answer, Endpoint, Parameter, json_response
@@ -147,6 +148,7 @@ async def walk_of(
 ) -> tuple[Positions, dict[int, Bounds], dict[int, KafkaError]]:
     """Where the request begins, in which partitions, and which of them cannot be looked at."""
     name = request.path_params["topic"]
+    refuse_private(name)
     _, topic = await topic_of(services.cluster, name)
     cursor = words(request, "cursor", _CURSOR_LENGTH_MAX)
     begin = words(request, "from") or default_from
@@ -226,6 +228,7 @@ def _answer(
 async def _one(request: Request) -> Record:
     services = services_of(request)
     name = request.path_params["topic"]
+    refuse_private(name)
     partition, offset = path_number(request, "partition", 2**31 - 1), path_number(request, "offset")
     _, topic = await topic_of(services.cluster, name)
     chosen_partitions(topic, [partition])
@@ -305,6 +308,7 @@ def _content(given: msgspec.Raw, encoding: str, what: str) -> bytes | None:
 async def produce(request: Request) -> Response:
     services = services_of(request)
     name = request.path_params["topic"]
+    refuse_private(name)
     new = await body_of(request, RecordToSend, max_bytes=_RECORD_MAX_BYTES)
     _, topic = await topic_of(services.cluster, name)
     if new.partition is not None:

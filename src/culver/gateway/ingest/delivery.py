@@ -16,6 +16,7 @@ from culver.core.names import is_valid_topic_name
 from culver.errors import KafkaError
 from culver.gateway.errors import HttpError, Problem
 from culver.gateway.ingest.events import Entry, Refused
+from culver.gateway.private_topics import refuse_private
 from culver.gateway.problems import RETRY_AFTER_SECONDS, http_error, unreachable
 from culver.gateway.producing import Outgoing
 from culver.gateway.rest.record_bodies import RECORDS_MAX
@@ -71,6 +72,7 @@ def named_topic(request: Request) -> str | None:
 def checked_topic(name: str) -> str:
     if not is_valid_topic_name(name):
         raise HttpError(Problem.INVALID_VALUE, f"{name[:300]!r} cannot be the name of a topic")
+    refuse_private(name)
     return name
 
 

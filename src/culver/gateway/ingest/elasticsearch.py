@@ -24,6 +24,7 @@ from culver.gateway.ingest.delivery import (
 )
 from culver.gateway.ingest.events import source_key
 from culver.gateway.ingest.lines import NDJSON, every_line
+from culver.gateway.private_topics import why_private
 from culver.gateway.problems import http_error
 from culver.gateway.producing import Outgoing, Sent
 from culver.gateway.routing import JSON, Answer, Endpoint, json_response
@@ -106,6 +107,9 @@ def _record(action: str, topic: str, document_id: str | None, source: bytes) -> 
     if not is_valid_topic_name(topic):
         reason = f"[{topic[:250]}] cannot be the name of a topic: use letters, digits, '.', '_' and '-'"
         return ItemError(400, "invalid_index_name_exception", reason)
+    private = why_private(topic)
+    if private is not None:
+        return ItemError(403, "security_exception", private)
     try:
         document = _DECODER.decode(source)
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:

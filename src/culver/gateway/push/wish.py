@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from culver.gateway.cluster.view import TopicPartition
 from culver.gateway.errors import HttpError, Problem
+from culver.gateway.private_topics import refuse_private
 from culver.gateway.push import positions
 from culver.gateway.push.starting import EARLIEST, LATEST, Start
 from culver.gateway.push.window import UNACKNOWLEDGED_MAX
@@ -103,6 +104,7 @@ def _check_topics(topics: Sequence[str]) -> None:
     for topic in topics:
         if not positions.is_topic_name(topic):
             raise _unusable(f"{topic[:80]!r} cannot be the name of a topic")
+        refuse_private(topic)
 
 
 def _unusable(message: str) -> HttpError:

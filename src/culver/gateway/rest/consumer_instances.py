@@ -21,6 +21,7 @@ import msgspec
 
 from culver.gateway.admission import Busy
 from culver.gateway.errors import HttpError, Problem
+from culver.gateway.private_topics import PATTERNS_TO_HIDE
 from culver.gateway.rest.instance_consumer import InstanceConsumer
 from culver.gateway.settings import GatewaySettings
 from culver.logging import get_logger
@@ -158,6 +159,7 @@ class ConsumerInstances:
             "log.connection.close": False,
             **self._settings.client_settings,
             "group.id": group,
+            "topic.blacklist": PATTERNS_TO_HIDE,
             # `none` has another name in librdkafka.
             "auto.offset.reset": "error" if options.offset_reset == "none" else options.offset_reset,
             "enable.auto.commit": options.auto_commit,

@@ -16,6 +16,7 @@ from starlette.responses import Response
 from culver.core.names import is_valid_topic_name
 from culver.gateway.cluster.view import TopicPartition
 from culver.gateway.errors import HttpError, Problem
+from culver.gateway.private_topics import refuse_private
 from culver.gateway.rest.consumer_instances import ConsumerInstance, InstanceOptions
 from culver.gateway.rest.embedded_formats import FORMATS, ConsumedRecord
 from culver.gateway.rest.instance_consumer import CommittedOffset, InstanceConsumer
@@ -73,6 +74,7 @@ class Subscription(msgspec.Struct):
 def _checked_topic(name: str) -> str:
     if not is_valid_topic_name(name):
         raise HttpError(Problem.INVALID_VALUE, f"{name!r} cannot be the name of a topic")
+    refuse_private(name)
     return name
 
 

@@ -21,6 +21,7 @@ from culver.core.patterns import check_pattern, matching_topics
 from culver.errors import KafkaError
 from culver.gateway.cluster.view import TopicPartition
 from culver.gateway.errors import HttpError, Problem
+from culver.gateway.private_topics import PRIVATE_TOPICS
 from culver.gateway.producing import kafka_error
 from culver.gateway.rest.embedded_formats import ConsumedRecord, NotInFormat, consumed_record
 
@@ -89,7 +90,7 @@ class InstanceConsumer:
         if not isinstance(self._subscribed, str):
             return sorted(self._subscribed or ())
         known = self._called(self._consumer.list_topics, timeout=_CALL_TIMEOUT_SECONDS)
-        return sorted(matching_topics(self._subscribed, known.topics))
+        return sorted(matching_topics(self._subscribed, known.topics) - PRIVATE_TOPICS)
 
     def unsubscribe(self) -> None:
         """Leave the group, or give up partitions that were assigned by hand."""

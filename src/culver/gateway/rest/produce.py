@@ -18,6 +18,7 @@ from starlette.responses import Response
 from culver.core.names import validate_topic_name
 from culver.errors import KafkaError
 from culver.gateway.errors import HttpError, Problem
+from culver.gateway.private_topics import refuse_private
 from culver.gateway.problems import http_error
 from culver.gateway.producing import ACKS, NO_OFFSET, Outgoing, Sent, UnknownPartition
 from culver.gateway.rest.record_bodies import (
@@ -106,6 +107,7 @@ def _wishes(request: Request, partition: int | None) -> tuple[Defaults, str]:
     """What path and query ask for: topic, key, partition, and the acknowledgement."""
     topic = request.path_params["topic"]
     validate_topic_name(topic)
+    refuse_private(topic)
     if not request.scope["query_string"]:
         return Defaults(topic) if partition is None else Defaults(topic, partition=partition), "all"
     query = request.query_params
