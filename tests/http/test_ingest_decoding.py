@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from culver.gateway.errors import HttpError
+from culver.gateway.gathering import RECORDS_MAX
 from culver.gateway.ingest import elasticsearch, lines, loki, otlp, otlp_shapes
 from culver.gateway.ingest.delivery import gathered
 from culver.gateway.ingest.events import BadEntry, Entry, Refused, event_value, iso_time
 from culver.gateway.ingest.protobuf import Malformed
 from culver.gateway.producing import Outgoing
-from culver.gateway.rest.record_bodies import RECORDS_MAX
 
 
 def values(entries: Any) -> list[dict[str, Any]]:

@@ -167,7 +167,7 @@ class TestPlainBodies:
     def test_too_many_records_for_one_request(self, url: str, topic: str) -> None:
         reply = post(url, f"/topics/{topic}", b"\n" * 100_001, "text/plain")
         assert (reply.status, reply.json["error_code"]) == (413, 413)
-        assert "100000 at most" in reply.json["message"]
+        assert "more than 100000 records" in reply.json["message"]
 
 
 class TestWishes:

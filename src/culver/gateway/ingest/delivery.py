@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import wraps
-from itertools import islice
 from typing import TypeVar
 
 from starlette.requests import Request
@@ -15,11 +13,11 @@ from starlette.responses import Response
 from culver.core.names import is_valid_topic_name
 from culver.errors import KafkaError
 from culver.gateway.errors import HttpError, Problem
+from culver.gateway.gathering import gathered
 from culver.gateway.ingest.events import Entry, Refused
 from culver.gateway.private_topics import refuse_private
 from culver.gateway.problems import RETRY_AFTER_SECONDS, http_error, unreachable
 from culver.gateway.producing import Outgoing
-from culver.gateway.rest.record_bodies import RECORDS_MAX
 from culver.gateway.routing import JSON, Answer, Handler, Parameter, Schema
 from culver.gateway.services import services_of
 from culver.wire_client import Unreachable
@@ -31,8 +29,6 @@ TOPIC_PARAMETERS = (
         TOPIC_HEADER, "The same as `topic`, for shippers that cannot change the address.", where="header"
     ),
 )
-# Entries are read so many at a time; then the loop gets to do other things.
-_ENTRIES_AT_A_TIME = 100
 _REASONS_MAX = 5
 
 T = TypeVar("T")
@@ -91,37 +87,16 @@ async def deliver(request: Request, topic: str, entries: Iterable[Entry | Refuse
                 yield Outgoing(topic, entry.value, entry.key)
 
     records = [record for record in await gathered(outgoing()) if record is not None]
-    for place, error in zip(places, await send(request, records), strict=True):
-        if error is None:
+    results = await services_of(request).producing.send(records, acks="all")
+    for place, sent in zip(places, results, strict=True):
+        if sent.error is None:
             outcome.accepted += 1
-        elif error.retriable:
-            outcome.retriable = error
+        elif sent.error.retriable:
+            outcome.retriable = sent.error
         else:
-            outcome.refused.append((place, str(error)))
+            outcome.refused.append((place, str(sent.error)))
     outcome.refused.sort()
     return outcome
-
-
-async def send(request: Request, records: Sequence[Outgoing]) -> list[KafkaError | None]:
-    """What stood in the way of each record; None where it is acknowledged by all in-sync replicas."""
-    return [sent.error for sent in await services_of(request).producing.send(records, acks="all")]
-
-
-async def gathered(items: Iterable[T]) -> list[T]:
-    """The items, with pauses for the event loop: decoding a large body must not hold up everybody else.
-
-    HttpError 413 for more than RECORDS_MAX: tiny entries take many times their size in memory.
-    """
-    found: list[T] = []
-    iterator = iter(items)
-    while part := list(islice(iterator, _ENTRIES_AT_A_TIME)):
-        found += part
-        if len(found) > RECORDS_MAX:
-            raise HttpError(
-                Problem.TOO_LARGE, f"there are more than {RECORDS_MAX} entries; send fewer at once"
-            )
-        await asyncio.sleep(0)
-    return found
 
 
 def try_later(error: KafkaError) -> HttpError:

@@ -14,10 +14,10 @@ from starlette.responses import Response
 from culver.core.names import is_valid_topic_name
 from culver.errors import ErrorCode, KafkaError
 from culver.gateway.errors import HttpError, Problem
+from culver.gateway.gathering import gathered
 from culver.gateway.ingest.delivery import (
     TOPIC_PARAMETERS,
     errors_as,
-    gathered,
     named_topic,
     refusals,
     topic_of,

@@ -19,7 +19,8 @@ from culver.core.names import validate_topic_name
 from culver.errors import KafkaError
 from culver.gateway.errors import HttpError, Problem
 from culver.gateway.private_topics import refuse_private
-from culver.gateway.problems import http_error
+from culver.gateway.gathering import gathered
+from culver.gateway.problems import http_error, problem_of
 from culver.gateway.producing import ACKS, NO_OFFSET, Outgoing, Sent, UnknownPartition
 from culver.gateway.rest.record_bodies import (
     BINARY_V2,
@@ -96,11 +97,9 @@ async def _produce(request: Request, partition: int | None) -> Response:
         raise unsupported(media_type)
     defaults, acks = _wishes(request, partition)
     async with services.admission.body(request) as body:
-        records = read_records(media_type, body, defaults)
+        records = await read_records(media_type, body, defaults)
         results = await services.producing.send(records, acks=acks)
-    if media_type in _REST_PROXY_TYPES:
-        return _rest_proxy_answer(records, results)
-    return _plain_answer(records, results)
+    return await _answer(records, results, rest_proxy=media_type in _REST_PROXY_TYPES)
 
 
 def _wishes(request: Request, partition: int | None) -> tuple[Defaults, str]:
@@ -143,41 +142,23 @@ def _partition(text: str) -> int:
 # --- answers ---
 
 
-def _rest_proxy_answer(records: Sequence[Outgoing], results: Sequence[Sent]) -> Response:
+async def _answer(records: Sequence[Outgoing], results: Sequence[Sent], *, rest_proxy: bool) -> Response:
+    """What became of the records, told as the clients of this media type expect it; see above."""
     errors = [
         _told(record, sent.error)
         for record, sent in zip(records, results, strict=True)
         if sent.error is not None
     ]
-    if len(errors) == len(results) and errors[0].problem in _WHOLE_REQUEST:
+    if rest_proxy and len(errors) == len(results) and errors[0].problem in _WHOLE_REQUEST:
         raise errors[0]
-    offsets = [
-        _written(sent, None if sent.error is None else _rest_proxy_code(sent.error)) for sent in results
-    ]
-    return json_response(Produced(offsets), media_type=V2)
-
-
-def _rest_proxy_code(error: KafkaError) -> int:
-    return Problem.CLUSTER_FAILED_FOR_NOW if error.retriable else Problem.CLUSTER_FAILED
-
-
-def _plain_answer(records: Sequence[Outgoing], results: Sequence[Sent]) -> Response:
-    first: HttpError | None = None
-    offsets = []
-    for record, sent in zip(records, results, strict=True):
-        told = None if sent.error is None else _told(record, sent.error)
-        first = first or told
-        offsets.append(_written(sent, None if told is None else int(told.problem)))
-    if first is None:
+    offsets = await gathered(_written(sent, rest_proxy) for sent in results)
+    if rest_proxy:
+        return json_response(Produced(offsets), media_type=V2)
+    if not errors:
         return json_response(Produced(offsets))
+    first = errors[0]
     answer = ProducedInPart(int(first.problem), first.message, offsets)
     return json_response(answer, status=first.status, headers=first.headers)
-
-
-def _written(sent: Sent, error_code: int | None) -> WrittenRecord:
-    if sent.error is not None:
-        return WrittenRecord(None, None, error_code, str(sent.error))
-    return WrittenRecord(sent.partition, None if sent.offset == NO_OFFSET else sent.offset)
 
 
 def _told(record: Outgoing, error: KafkaError) -> HttpError:
@@ -186,6 +167,19 @@ def _told(record: Outgoing, error: KafkaError) -> HttpError:
         message = f"topic {record.topic} has no partition {record.partition}"
         return HttpError(Problem.PARTITION_NOT_FOUND, message)
     return http_error(error)
+
+
+def _written(sent: Sent, rest_proxy: bool) -> WrittenRecord:
+    if sent.error is None:
+        return WrittenRecord(sent.partition, None if sent.offset == NO_OFFSET else sent.offset)
+    return WrittenRecord(None, None, int(_problem(sent.error, rest_proxy)), str(sent.error))
+
+
+def _problem(error: KafkaError, rest_proxy: bool) -> Problem:
+    """The number beside one record. The REST proxy has two: whether or not the same may succeed later."""
+    if rest_proxy:
+        return Problem.CLUSTER_FAILED_FOR_NOW if error.retriable else Problem.CLUSTER_FAILED
+    return Problem.PARTITION_NOT_FOUND if isinstance(error, UnknownPartition) else problem_of(error)
 
 
 # --- what the OpenAPI document says ---

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated
 
 import msgspec
 
 from culver.gateway.errors import HttpError, Problem
+from culver.gateway.gathering import RECORDS_MAX, gathered, too_many
 from culver.gateway.producing import NO_PARTITION, Outgoing
 
 JSON_V2 = "application/vnd.kafka.json.v2+json"
@@ -16,9 +17,6 @@ JSON = "application/json"
 JSON_LINES = "application/x-ndjson"
 TEXT = "text/plain"
 BYTES = "application/octet-stream"
-
-# Each record of a request costs memory beside its bytes, so that short ones are bounded by their number.
-RECORDS_MAX = 100_000
 
 _NULL = b"null"
 
@@ -87,21 +85,19 @@ _decode_json_records = msgspec.json.Decoder(JsonRecords).decode
 _decode_binary_records = msgspec.json.Decoder(BinaryRecords).decode
 _decode_value = msgspec.json.Decoder(msgspec.Raw).decode
 _decode_array = msgspec.json.Decoder(list[msgspec.Raw]).decode
-_decode_lines = msgspec.json.Decoder(msgspec.Raw).decode_lines
 
 
-def read_records(media_type: str, body: bytes, defaults: Defaults) -> list[Outgoing]:
+async def read_records(media_type: str, body: bytes, defaults: Defaults) -> list[Outgoing]:
     """The records of a body. HttpError: 413 too many, 415 for another media type, 422 what cannot be read."""
     reader = READERS.get(media_type)
     if reader is None:
         raise unsupported(media_type)
     try:
-        records = reader(body, defaults)
+        records = await gathered(reader(body, defaults))
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise HttpError(Problem.INVALID_JSON, f"the body cannot be read: {error}") from None
     if not records:
         raise HttpError(Problem.INVALID_RECORD, "the body holds no records")
-    _check_count(len(records))
     return records
 
 
@@ -110,16 +106,19 @@ def unsupported(media_type: str) -> HttpError:
     return HttpError(Problem.UNSUPPORTED_MEDIA_TYPE, f"{said}; use one of {', '.join(READERS)}")
 
 
-def _check_count(count: int) -> None:
-    if count > RECORDS_MAX:
-        raise HttpError(
-            Problem.TOO_LARGE, f"the body holds {count} records; {RECORDS_MAX} at most are taken at once"
-        )
+def _lines(body: bytes) -> list[bytes]:
+    """The lines of a body; the end of the last line begins no further one."""
+    if body.count(b"\n") > RECORDS_MAX:  # before they are taken apart
+        raise too_many()
+    lines = body.split(b"\n")
+    if not lines[-1]:
+        lines.pop()
+    return lines
 
 
-def _read_json_records(body: bytes, defaults: Defaults) -> list[Outgoing]:
-    return [
-        Outgoing(
+def _read_json_records(body: bytes, defaults: Defaults) -> Iterator[Outgoing]:
+    for record in _decode_json_records(body).records:
+        yield Outgoing(
             defaults.topic,
             _json_bytes(record.value),
             defaults.key if record.key == _NULL else _json_bytes(record.key),
@@ -130,13 +129,11 @@ def _read_json_records(body: bytes, defaults: Defaults) -> list[Outgoing]:
             defaults.partition if record.partition is None else record.partition,
             record.timestamp,
         )
-        for record in _decode_json_records(body).records
-    ]
 
 
-def _read_binary_records(body: bytes, defaults: Defaults) -> list[Outgoing]:
-    return [
-        Outgoing(
+def _read_binary_records(body: bytes, defaults: Defaults) -> Iterator[Outgoing]:
+    for record in _decode_binary_records(body).records:
+        yield Outgoing(
             defaults.topic,
             record.value,
             defaults.key if record.key is None else record.key,
@@ -144,40 +141,32 @@ def _read_binary_records(body: bytes, defaults: Defaults) -> list[Outgoing]:
             defaults.partition if record.partition is None else record.partition,
             record.timestamp,
         )
-        for record in _decode_binary_records(body).records
-    ]
 
 
-def _read_json(body: bytes, defaults: Defaults) -> list[Outgoing]:
+def _read_json(body: bytes, defaults: Defaults) -> Iterator[Outgoing]:
     """One record; or with ?records one for each element of an array."""
     values = _decode_array(body) if defaults.array_of_records else [_decode_value(body)]
-    return [
-        Outgoing(defaults.topic, _json_bytes(value), defaults.key, (), defaults.partition) for value in values
-    ]
+    for value in values:
+        yield Outgoing(defaults.topic, _json_bytes(value), defaults.key, (), defaults.partition)
 
 
-def _read_json_lines(body: bytes, defaults: Defaults) -> list[Outgoing]:
-    _check_count(body.count(b"\n"))
-    return [
-        Outgoing(defaults.topic, _json_bytes(value), defaults.key, (), defaults.partition)
-        for value in _decode_lines(body)
-    ]
+def _read_json_lines(body: bytes, defaults: Defaults) -> Iterator[Outgoing]:
+    """A record for each line; lines without anything in them are passed over."""
+    for line in _lines(body):
+        if not line.isspace() and line:
+            yield Outgoing(
+                defaults.topic, _json_bytes(_decode_value(line)), defaults.key, (), defaults.partition
+            )
 
 
-def _read_text(body: bytes, defaults: Defaults) -> list[Outgoing]:
-    """A record for each line, empty ones too; the end of the last line begins no further one."""
-    _check_count(body.count(b"\n"))
-    lines = body.split(b"\n")
-    if not lines[-1]:
-        lines.pop()
-    return [
-        Outgoing(defaults.topic, line.removesuffix(b"\r"), defaults.key, (), defaults.partition)
-        for line in lines
-    ]
+def _read_text(body: bytes, defaults: Defaults) -> Iterator[Outgoing]:
+    """A record for each line, empty ones too."""
+    for line in _lines(body):
+        yield Outgoing(defaults.topic, line.removesuffix(b"\r"), defaults.key, (), defaults.partition)
 
 
-def _read_bytes(body: bytes, defaults: Defaults) -> list[Outgoing]:
-    return [Outgoing(defaults.topic, body, defaults.key, (), defaults.partition)]
+def _read_bytes(body: bytes, defaults: Defaults) -> Iterator[Outgoing]:
+    yield Outgoing(defaults.topic, body, defaults.key, (), defaults.partition)
 
 
 def _json_bytes(raw: msgspec.Raw) -> bytes | None:
@@ -190,7 +179,8 @@ def _json_bytes(raw: msgspec.Raw) -> bytes | None:
     return written
 
 
-READERS: Mapping[str, Callable[[bytes, Defaults], list[Outgoing]]] = {
+# Records come one by one, so that a large body need not hold up everybody else.
+READERS: Mapping[str, Callable[[bytes, Defaults], Iterator[Outgoing]]] = {
     JSON_V2: _read_json_records,
     BINARY_V2: _read_binary_records,
     JSON: _read_json,
