@@ -14,7 +14,7 @@ from culver.gateway.cluster.cluster import Cluster
 from culver.gateway.cluster.groups import committed_offsets
 
 WAIT_SECONDS = 20.0
-QUIET_SECONDS = 0.3
+QUIET_SECONDS = 0.2
 
 
 class Event(NamedTuple):
@@ -65,10 +65,10 @@ class Connection:
     async def values(self, count: int) -> list[Any]:
         return [record.data["value"] for record in await self.records(count)]
 
-    async def is_quiet(self) -> bool:
+    async def is_quiet(self, seconds: float = QUIET_SECONDS) -> bool:
         """Does no record come for a while? There is nothing but time to wait for."""
         try:
-            async with asyncio.timeout(QUIET_SECONDS):
+            async with asyncio.timeout(seconds):
                 await self.records(1)
         except TimeoutError:
             return True
@@ -96,6 +96,7 @@ class Events(Connection):
         super().__init__()
         self._lines = response.content
         self.last_id: str | None = None
+        self.comments = 0
 
     async def _read(self) -> Event:
         fields: dict[str, str] = {}
@@ -105,7 +106,8 @@ class Events(Connection):
                 if not line:
                     raise EOFError
                 name, _, text = line.rstrip("\n").partition(": ")
-                if name:
+                self.comments += line.startswith(":")
+                if name and not line.startswith(":"):
                     fields[name] = text
                 elif "event" in fields:
                     break
@@ -190,3 +192,8 @@ async def committed(cluster: Cluster, group: str) -> dict[int, int]:
     """The committed offsets of a group that reads one topic, by partition."""
     offsets = (await committed_offsets(cluster, [group])).get(group, {})
     return {place.partition: found.offset for place, found in offsets.items()}
+
+
+def numbered(first: int, count: int) -> list[bytes]:
+    """Values of records: numbers, which come back as such."""
+    return [b"%d" % number for number in range(first, first + count)]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from push_clients import Connection, Events, committed, refusal, sse, websocket
+from push_clients import Connection, Events, committed, numbered, refusal, sse, websocket
 from push_stalled import Stalled
 from wire_produce import connected, produce, run, until
 
@@ -54,10 +54,6 @@ def make_topic(broker: Broker) -> Callable[[int], str]:
         return name
 
     return make
-
-
-def numbered(first: int, count: int) -> list[bytes]:
-    return [b"%d" % number for number in range(first, first + count)]
 
 
 async def next_record(connection: Connection) -> Any:
@@ -177,6 +173,22 @@ def test_the_partitions_of_a_receiver_that_takes_nothing_go_to_others(
                     found: set[int] = set()
                     while found != {0, 1}:
                         found |= {record.data["partition"] for record in await socket.records(1)}
+
+    run(test)
+
+
+def test_a_stream_with_nothing_to_say_shows_that_it_is_alive(
+    broker: Broker, impatient: Gateway, make_topic: Callable[[int], str]
+) -> None:
+    topic = make_topic(1)
+
+    async def test() -> None:
+        async with connected(broker.bootstrap_servers) as cluster, sse(impatient.url, topic) as events:
+            await events.expect("assigned")
+            await events.is_quiet(1.5)
+            await produce(cluster, topic, [b"at last"])
+            assert await events.values(1) == ["at last"]
+            assert events.comments >= 2
 
     run(test)
 

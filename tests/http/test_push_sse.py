@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from push_clients import acknowledge, committed, refusal, sse
+from push_clients import acknowledge, committed, numbered, refusal, sse
 from wire_produce import connected, produce, run, until
 
 from culver.gateway.cluster.topics import create_partitions, delete_records, delete_topics
@@ -19,10 +19,6 @@ from culver.testing import Broker
 @pytest.fixture(scope="module")
 def http_options() -> dict[str, Any]:
     return {"config": {"group.consumer.heartbeat.interval.ms": 100}}
-
-
-def numbered(first: int, count: int) -> list[bytes]:
-    return [b"%d" % number for number in range(first, first + count)]
 
 
 def test_a_record_comes_as_an_event_with_its_place_and_all_it_holds(

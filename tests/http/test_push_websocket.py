@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer
-from push_clients import committed, sse, websocket
+from push_clients import committed, numbered, sse, websocket
 from wire_produce import connected, produce, run, until
 
 from culver.gateway.cluster.cluster import Cluster
@@ -21,10 +21,6 @@ from culver.testing import Broker
 @pytest.fixture(scope="module")
 def http_options() -> dict[str, Any]:
     return {"config": {"group.consumer.heartbeat.interval.ms": 100}}
-
-
-def numbered(first: int, count: int) -> list[bytes]:
-    return [b"%d" % number for number in range(first, first + count)]
 
 
 async def until_committed(cluster: Cluster, group: str, offsets: dict[int, int]) -> None:

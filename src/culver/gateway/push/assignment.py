@@ -44,6 +44,7 @@ class AllPartitions:
     def __init__(self, cluster: Cluster, subscription: Subscription) -> None:
         self._cluster = cluster
         self._subscription = subscription
+        self._has_started = False
         self._known: set[TopicPartition] = set()
         self._begin: dict[TopicPartition, int] = {}
 
@@ -54,12 +55,19 @@ class AllPartitions:
         self._begin = await start_positions(self._cluster, self._known, wish.start)
 
     async def start(self) -> None:
+        self._has_started = True
         self._feed(self._begin)
 
-    def add_new(self, view: ClusterView) -> None:
+    def keep_up(self, view: ClusterView) -> None:
         """Send partitions too that have come since: from their beginning, as all of it is new."""
+        if not self._has_started:
+            return
         wished = self._subscription.wish.topics
         found = partitions_of(view, tuple(topic for topic in wished if topic in view.topics))
+        # Of a topic that was deleted, and may be made again.
+        gone = {place for place in self._known - found if not self._subscription.is_feeding(place)}
+        self._subscription.forget(gone)
+        self._known -= gone
         if new := found - self._known:
             self._known |= new
             self._feed(dict.fromkeys(new, 0))
@@ -103,17 +111,17 @@ class GroupPartitions:
 
     async def start(self) -> None:
         self._subscription.on_progress = self._progress.set
-        self._subscription.run(self._commit_in_time())
+        self._subscription.run(self._commit_in_time)
         await self._member.start()
 
-    def add_new(self, view: ClusterView) -> None:
-        """The coordinator sees to that."""
+    def keep_up(self, view: ClusterView) -> None:
+        """With new partitions: the coordinator sees to that."""
 
     # --- partitions come and go ---
 
     def _on_assigned(self, committed: dict[TopicPartition, int | None]) -> None:
         self._mine |= committed.keys()
-        self._subscription.run(self._begin(committed))
+        self._subscription.run(self._begin, committed)
 
     async def _begin(self, committed: Mapping[TopicPartition, int | None]) -> None:
         known = {partition: offset for partition, offset in committed.items() if offset is not None}
@@ -135,7 +143,8 @@ class GroupPartitions:
         mine = {
             place: at for place, at in positions.items() if place in self._mine and place not in self._window
         }
-        self._subscription.notify(Assigned(places(mine.items())))
+        if mine:
+            self._subscription.notify(Assigned(places(mine.items())))
         for partition, position in mine.items():
             self._subscription.feed(partition, position, committed[partition])
         # Where a group begins is stored before anything is acknowledged: otherwise a subscriber that comes again
@@ -153,7 +162,8 @@ class GroupPartitions:
         positions = self._window.positions
         self._subscription.forget(partitions)
         gone = [(place, positions[place]) for place in partitions if place in positions]
-        self._subscription.notify(Revoked(places(gone)))
+        if gone:
+            self._subscription.notify(Revoked(places(gone)))
 
     # --- commits ---
 

@@ -28,8 +28,8 @@ from culver.gateway.routing import json_response
 from culver.gateway.services import services_of
 
 MEDIA_TYPE = "text/event-stream"
-# Proxies and browsers close what says nothing; and a receiver that is gone is found out by what it does not take.
-KEEP_ALIVE_SECONDS = 15.0
+# Proxies and browsers close what says nothing.
+KEEP_ALIVE_SECONDS_MAX = 15.0
 FAREWELL_SECONDS = 1.0
 
 _HEADERS = [
@@ -55,6 +55,7 @@ class Acknowledged(msgspec.Struct):
 
 async def events(request: Request) -> Response:
     """GET /push/sse."""
+    services = services_of(request)
     query = request.query_params
     wished = wish(
         topics=query.getlist("topic"),
@@ -65,7 +66,9 @@ async def events(request: Request) -> Response:
         credits=_whole(query.get("credits")),
         acknowledge=query.get("ack"),
     )
-    return EventStream(services_of(request).subscriptions, wished)
+    # A receiver that is gone is found out by what it does not take, so there must be something to take.
+    keep_alive_s = min(KEEP_ALIVE_SECONDS_MAX, services.settings.push_receiver_timeout_ms / 2000)
+    return EventStream(services.subscriptions, wished, keep_alive_s)
 
 
 async def acknowledge(request: Request) -> Response:
@@ -96,10 +99,11 @@ class EventStream(Response):
 
     media_type = MEDIA_TYPE
 
-    def __init__(self, subscriptions: Subscriptions, wished: Wish) -> None:
+    def __init__(self, subscriptions: Subscriptions, wished: Wish, keep_alive_s: float) -> None:
         super().__init__()
         self._subscriptions = subscriptions
         self._wish = wished
+        self._keep_alive_s = keep_alive_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         start = {"type": "http.response.start", "status": 200, "headers": _HEADERS}
@@ -115,7 +119,7 @@ class EventStream(Response):
             gone = asyncio.create_task(_until_gone(receive))
             try:
                 await opened.start()
-                await _keep_alive(subscription, receiver, gone)
+                await self._keep_alive(subscription, receiver, gone)
             finally:
                 gone.cancel()
         if not gone.done() or gone.cancelled():
@@ -125,21 +129,22 @@ class EventStream(Response):
                     receiver.finish(None if error is None else failed(error)), FAREWELL_SECONDS
                 )
 
+    async def _keep_alive(
+        self, subscription: Subscription, receiver: _EventReceiver, gone: asyncio.Task[None]
+    ) -> None:
+        """Until the receiver is gone or the subscription has ended."""
+        while not gone.done() and not subscription.ended.done():
+            sent_before = receiver.pieces_sent
+            await asyncio.wait(
+                (gone, subscription.ended), timeout=self._keep_alive_s, return_when=asyncio.FIRST_COMPLETED
+            )
+            if receiver.pieces_sent == sent_before:
+                await subscription.keep_alive(receiver.send_comment)
+
 
 async def _until_gone(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-async def _keep_alive(subscription: Subscription, receiver: _EventReceiver, gone: asyncio.Task[None]) -> None:
-    """Until the receiver is gone or the subscription has ended."""
-    while not gone.done() and not subscription.ended.done():
-        sent_before = receiver.pieces_sent
-        await asyncio.wait(
-            (gone, subscription.ended), timeout=KEEP_ALIVE_SECONDS, return_when=asyncio.FIRST_COMPLETED
-        )
-        if receiver.pieces_sent == sent_before:
-            await subscription.keep_alive(receiver.send_comment)
 
 
 class _EventReceiver:

@@ -12,7 +12,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, ParamSpec, Protocol
 
 from culver.errors import ErrorCode, KafkaError
 from culver.gateway.cluster.cluster import Cluster, Unreachable
@@ -29,6 +30,8 @@ from culver.gateway.reading.record import Record
 from culver.logging import get_logger
 
 _log = get_logger("culver.gateway.push")
+
+Arguments = ParamSpec("Arguments")
 
 _READ_RECORDS_MAX = 500
 _READ_BYTES_MAX = 256 * 1024
@@ -74,7 +77,6 @@ class Subscription:
         self.on_progress: Callable[[], object] = lambda: None
         # Done when the subscription is over: with the error that ended it, or None.
         self.ended: asyncio.Future[HttpError | None] = asyncio.get_running_loop().create_future()
-        self.records_sent = 0
         self._receiver = receiver
         self._cluster = cluster
         self._readers = readers
@@ -102,13 +104,17 @@ class Subscription:
     def feed(self, partition: TopicPartition, position: int, committed: int | None = None) -> None:
         """Send the records of a partition from a position on."""
         self.window.assign(partition, position, committed)
-        self._feeds[partition] = self.run(self._feed(partition))
+        self._feeds[partition] = self.run(self._feed, partition)
 
     def stop_feeding(self, partitions: Iterable[TopicPartition]) -> None:
         """Read no more of these. They stay in the window until `forget`."""
         for partition in partitions:
             if (task := self._feeds.pop(partition, None)) is not None:
                 task.cancel()
+
+    def is_feeding(self, partition: TopicPartition) -> bool:
+        """Is the partition being read? Not any more, when it was deleted."""
+        return partition in self._feeds
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """Wait for no more acknowledgements of these."""
@@ -126,7 +132,7 @@ class Subscription:
             )
         self.stop_feeding([partition])
         self.window.seek(partition, where)
-        self._feeds[partition] = self.run(self._feed(partition))
+        self._feeds[partition] = self.run(self._feed, partition)
         self._moved()
 
     async def offset_at(self, partition: TopicPartition, timestamp: int) -> int:
@@ -155,7 +161,7 @@ class Subscription:
             self._refused.set()
             if not self._sends_refused:
                 self._sends_refused = True
-                self.run(self._send_refused())
+                self.run(self._send_refused)
 
     def grant(self, credits: int) -> None:
         self.window.grant(credits)
@@ -173,13 +179,18 @@ class Subscription:
             self.end(HttpError(Problem.UNAVAILABLE, "the receiver takes nothing"))
         elif not self._notifying:
             self._notifying = True
-            self.run(self._send_notices())
+            self.run(self._send_notices)
 
     # --- its life ---
 
-    def run(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def run(
+        self,
+        work: Callable[Arguments, Coroutine[Any, Any, None]],
+        *args: Arguments.args,
+        **kwargs: Arguments.kwargs,
+    ) -> asyncio.Task[None]:
         """A task that ends with the subscription, and ends it when it fails."""
-        task = asyncio.create_task(self._guarded(work))
+        task = asyncio.create_task(self._guarded(partial(work, *args, **kwargs)))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
@@ -197,9 +208,9 @@ class Subscription:
         while self._tasks:
             await asyncio.wait(self._tasks)
 
-    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
+    async def _guarded(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         try:
-            await work
+            await work()
         except ReceiverGone:
             self.end(None)
         except HttpError as error:
@@ -302,7 +313,6 @@ class Subscription:
                     window.sent(partition, offsets, after)
                     if metered:
                         self._update_flow()
-                self.records_sent += len(piece)
             self.on_progress()
             if done < count:
                 await asyncio.sleep(0)  # others have a turn on the loop

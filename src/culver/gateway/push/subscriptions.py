@@ -142,4 +142,4 @@ class Subscriptions:
             except Unreachable:
                 continue
             for each in list(self._open.values()):
-                each.assignment.add_new(view)
+                each.assignment.keep_up(view)
