@@ -19,7 +19,7 @@ from culver.gateway.webhooks import target_check
 from culver.gateway.webhooks.endpoint import retry_after_ms
 from culver.gateway.webhooks.payload import body_of, call_id, dead_letter
 from culver.gateway.webhooks.signature import key_of, masked, new_secret, signature_headers
-from culver.gateway.webhooks.subscription import STORE_TOPIC, Subscription, Wanted, merged, shown
+from culver.gateway.webhooks.subscription import STORE_TOPIC, Subscription, Wanted, merged, shown, stored
 from culver.gateway.webhooks.target_check import (
     CheckedResolver,
     TargetRefused,
@@ -373,3 +373,32 @@ def test_secrets_and_headers_are_not_shown_and_need_not_be_repeated() -> None:
 )
 def test_a_retry_after_header_is_seconds_or_a_date(header: str | None, expected_ms: float | None) -> None:
     assert retry_after_ms(header, 10.0) == expected_ms
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        b"",
+        b"\xff\xfe",
+        b'{"more":' + b"[" * 100_000,
+        b'{"name":"\xff"}',
+        {"name": "another"},
+        {"concurrency": 0},
+        {"batch": -1},
+        {"secrets": []},
+        {"secrets": ["whsec_short"]},
+        {"topics": [STORE_TOPIC]},
+        {"dead_letter_topic": STORE_TOPIC},
+        {"headers": {"X-A": "a\r\nx-b: c"}},
+        {"url": "file:///etc/passwd"},
+        {"changed_ms": 10**30},
+        {"starts": {"orders": {"topic_id": "", "offsets": [-5]}}},
+    ],
+)
+def test_a_stored_webhook_is_checked_like_one_that_is_asked_for(damage: bytes | dict[str, Any]) -> None:
+    good = msgspec.json.decode(msgspec.json.encode(subscription()))
+    name = good["name"]
+    assert stored(name, msgspec.json.encode(good)) == subscription(secret=good["secrets"][0])
+    value = damage if isinstance(damage, bytes) else msgspec.json.encode({**good, **damage})
+    with pytest.raises(ValueError):
+        stored(name, value)

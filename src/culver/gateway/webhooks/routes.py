@@ -47,7 +47,7 @@ async def _wanted(request: Request) -> Wanted:
     async with services_of(request).admission.body(request, max_bytes=_BODY_MAX_BYTES) as body:
         try:
             return _decode(body)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
             raise HttpError(Problem.INVALID_JSON, str(error)) from None
 
 

@@ -15,6 +15,7 @@ from culver.gateway.cluster.groups import delete_group
 from culver.gateway.cluster.offsets import EARLIEST, LATEST
 from culver.gateway.cluster.view import TopicPartition
 from culver.gateway.errors import HttpError, Problem
+from culver.gateway.private_topics import refuse_private
 from culver.gateway.producing import Producing
 from culver.gateway.reading.partition_reader import Readers
 from culver.gateway.webhooks.delivery import Delivery
@@ -156,6 +157,8 @@ class Webhooks:
         return found
 
     async def _put(self, name: str, wanted: Wanted, existing: Subscription | None) -> Subscription:
+        for topic in wanted.topics:
+            refuse_private(topic)
         try:
             # What is wrong in itself is told before anybody is asked.
             merged(name, wanted, existing, now_ms=0, starts={})

@@ -21,7 +21,7 @@ from culver.gateway.cluster.view import TopicPartition
 from culver.gateway.producing import Outgoing, Producing
 from culver.gateway.reading.partition_reader import Readers
 from culver.gateway.reading.record import Record
-from culver.gateway.webhooks.subscription import STORE_TOPIC, Subscription
+from culver.gateway.webhooks.subscription import STORE_TOPIC, Subscription, stored
 from culver.logging import get_logger
 from culver.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from culver.wire_client import Unreachable
@@ -38,8 +38,6 @@ _NOT_YET = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE
 _NOT_YET_SECONDS = 0.1
 _READ_RECORDS = 1000
 _READ_BYTES = 1024 * 1024
-
-_decode = msgspec.json.Decoder(Subscription).decode
 
 
 async def create_topic_for_webhooks(cluster: Cluster, name: str, configs: dict[str, str]) -> None:
@@ -205,11 +203,7 @@ def _apply(record: Record, into: dict[str, Subscription]) -> None:
         into.pop(name, None)
         return
     try:
-        subscription = _decode(record.value)
-        if subscription.name != name:
-            raise msgspec.ValidationError("the name in it is another")
-    except msgspec.MsgspecError as error:
+        into[name] = stored(name, record.value)
+    except ValueError as error:
         # Somebody else's record, or one of a newer version: the others must not suffer from it.
         _log.error("a webhook cannot be understood", name=name, offset=record.offset, error=str(error))
-    else:
-        into[name] = subscription

@@ -12,11 +12,12 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from culver.gateway import private_topics
 from culver.gateway.webhooks.signature import key_of, masked, new_secret
 from culver.gateway.webhooks.target_check import target_of
 
 # Where subscriptions are kept. It holds their secrets, so it is no topic for a webhook.
-STORE_TOPIC = "__culver_webhooks"
+STORE_TOPIC = private_topics.WEBHOOKS
 
 Name = Annotated[str, Meta(pattern=r"^[a-zA-Z0-9_-][a-zA-Z0-9._-]*$", min_length=1, max_length=100)]
 TopicName = Annotated[str, Meta(pattern=r"^[a-zA-Z0-9._-]+$", min_length=1, max_length=249)]
@@ -27,8 +28,14 @@ From = Literal["earliest", "latest"]
 Batch = Annotated[int, Meta(ge=1, le=10_000)]
 Concurrency = Annotated[int, Meta(ge=1, le=1000)]
 TimeoutMs = Annotated[int, Meta(ge=1, le=300_000)]
+_Url = Annotated[str, Meta(max_length=4000)]
+_TimeMs = Annotated[int, Meta(ge=0, le=2**53)]
+_Offset = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 _PauseMs = Annotated[int, Meta(ge=1, le=86_400_000)]
 
+_TOPICS_MAX = 1000
+_SECRETS_MAX = 5
+_HEADERS_MAX = 50
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e]{0,4000}")
 # Set by us or by HTTP itself.
@@ -37,8 +44,6 @@ _RESERVED_HEADERS = frozenset(
     | {"te", "trailer", "transfer-encoding", "upgrade"}
 )
 _RESERVED_PREFIXES = ("webhook-", "culver-", "proxy-")
-_SECRETS_MAX = 5
-_HEADERS_MAX = 50
 _HIDDEN = "…"
 
 
@@ -54,31 +59,31 @@ class Start(msgspec.Struct, frozen=True):
     """Where a topic begins for a webhook: offsets by partition. They are those of one topic, not of its name."""
 
     topic_id: str
-    offsets: tuple[int, ...]
+    offsets: tuple[_Offset, ...]
 
 
 class Subscription(msgspec.Struct, frozen=True, kw_only=True):
     """A webhook as it is stored: the value of a record in the topic of subscriptions, its key being the name."""
 
-    name: str
-    topics: tuple[str, ...]
-    group: str
-    url: str
-    secrets: tuple[str, ...]
-    dead_letter_topic: str
-    batch: int = 1
-    concurrency: int = 8
-    timeout_ms: int = 15_000
+    name: Name
+    topics: Annotated[tuple[TopicName, ...], Meta(min_length=1, max_length=_TOPICS_MAX)]
+    group: Group
+    url: _Url
+    secrets: Annotated[tuple[Secret, ...], Meta(min_length=1, max_length=_SECRETS_MAX)]
+    dead_letter_topic: TopicName
+    batch: Batch = 1
+    concurrency: Concurrency = 8
+    timeout_ms: TimeoutMs = 15_000
     retry: Retry = Retry()
-    headers: dict[str, str] = {}
-    from_: str = msgspec.field(default="latest", name="from")
-    format: str = "json"
+    headers: Annotated[dict[str, str], Meta(max_length=_HEADERS_MAX)] = {}
+    from_: From = msgspec.field(default="latest", name="from")
+    format: Format = "json"
     paused: bool = False
-    paused_because: str | None = None
+    paused_because: Annotated[str, Meta(max_length=4000)] | None = None
     # Taken down when the webhook is given the topic, so that "latest" is that moment, whoever reads the topic later.
     starts: dict[str, Start] = {}
-    created_ms: int = 0
-    changed_ms: int = 0
+    created_ms: _TimeMs = 0
+    changed_ms: _TimeMs = 0
 
     def start(self, topic: str, topic_id: str, partition: int) -> int:
         """Where a partition begins for which the group has committed nothing. What came later begins at 0."""
@@ -91,8 +96,8 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
 class Wanted(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """A webhook as a client asks for it. What is left out takes its default, or stays as it is (see `merged`)."""
 
-    topics: Annotated[list[TopicName], Meta(min_length=1, max_length=1000)]
-    url: Annotated[str, Meta(max_length=4000)]
+    topics: Annotated[list[TopicName], Meta(min_length=1, max_length=_TOPICS_MAX)]
+    url: _Url
     name: Name | UnsetType = UNSET
     group: Group | UnsetType = UNSET
     secret: Secret | Annotated[list[Secret], Meta(min_length=1, max_length=_SECRETS_MAX)] | UnsetType = UNSET
@@ -141,7 +146,6 @@ def merged(
 
     Secret and headers may be left out of a replacement: nobody can read them back to repeat them.
     """
-    _check(wanted)
     if existing is not None and wanted.secret is UNSET:
         keys = existing.secrets
     else:
@@ -149,13 +153,15 @@ def merged(
     headers = wanted.headers
     if headers is UNSET:
         headers = existing.headers if existing is not None else {}
-    return Subscription(
+    subscription = Subscription(
         name=name,
         topics=tuple(dict.fromkeys(wanted.topics)),
         group=default_group(name) if wanted.group is UNSET else wanted.group,
         url=wanted.url,
         secrets=keys,
-        dead_letter_topic=_dead_letter_topic(name, wanted),
+        dead_letter_topic=(
+            f"webhook-{name}-dlq" if wanted.dead_letter_topic is UNSET else wanted.dead_letter_topic
+        ),
         batch=wanted.batch,
         concurrency=wanted.concurrency,
         timeout_ms=wanted.timeout_ms,
@@ -168,6 +174,23 @@ def merged(
         created_ms=existing.created_ms if existing is not None else now_ms,
         changed_ms=now_ms,
     )
+    _check(subscription)
+    return subscription
+
+
+_decode = msgspec.json.Decoder(Subscription).decode
+
+
+def stored(name: str, value: bytes) -> Subscription:
+    """The webhook that a record of the topic holds. ValueError when it holds none: anybody may have written it."""
+    try:
+        subscription = _decode(value)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise ValueError(str(error)) from None
+    if subscription.name != name:
+        raise ValueError("the name in it is another than its key")
+    _check(subscription)
+    return subscription
 
 
 def default_group(name: str) -> str:
@@ -192,36 +215,29 @@ def shown(subscription: Subscription) -> Shown:
 def _secrets(given: str | list[str] | UnsetType) -> tuple[str, ...]:
     if given is UNSET:
         return (new_secret(),)
-    secrets = (given,) if isinstance(given, str) else tuple(given)
-    for secret in secrets:
-        key_of(secret)
-    return secrets
+    return (given,) if isinstance(given, str) else tuple(given)
 
 
-def _dead_letter_topic(name: str, wanted: Wanted) -> str:
-    topic = f"webhook-{name}-dlq" if wanted.dead_letter_topic is UNSET else wanted.dead_letter_topic
-    if topic in wanted.topics:
-        raise ValueError(
-            f"the dead-letter topic {topic} is one of the webhook's own: its letters would come back"
-        )
-    if topic == STORE_TOPIC:
-        raise ValueError(f"{STORE_TOPIC} holds the webhooks and takes no dead letters")
-    return topic
-
-
-def _check(wanted: Wanted) -> None:
-    target_of(wanted.url)
-    if STORE_TOPIC in wanted.topics:
-        raise ValueError(f"{STORE_TOPIC} holds the secrets of webhooks and is not sent to anyone")
-    for topic in wanted.topics:
+def _check(subscription: Subscription) -> None:
+    """What the types do not say. ValueError."""
+    target_of(subscription.url)
+    for topic in (*subscription.topics, subscription.dead_letter_topic):
+        if topic == STORE_TOPIC:
+            raise ValueError(f"{STORE_TOPIC} holds the secrets of webhooks: nothing is sent from it or to it")
         if topic in (".", ".."):
             raise ValueError(f"{topic!r} is no name of a topic")
-    if wanted.format == "raw" and wanted.batch != 1:
+    if subscription.dead_letter_topic in subscription.topics:
+        raise ValueError(
+            f"the dead-letter topic {subscription.dead_letter_topic} is one of the webhook's own: its letters would "
+            "come back"
+        )
+    if subscription.format == "raw" and subscription.batch != 1:
         raise ValueError("a batch of several records needs the format json: raw is the value of one record")
-    if wanted.retry.first_ms > wanted.retry.max_ms:
+    if subscription.retry.first_ms > subscription.retry.max_ms:
         raise ValueError("retry.first_ms is longer than retry.max_ms")
-    if wanted.headers is not UNSET:
-        _check_headers(wanted.headers)
+    for secret in subscription.secrets:
+        key_of(secret)
+    _check_headers(subscription.headers)
 
 
 def _check_headers(headers: Mapping[str, str]) -> None:
