@@ -351,6 +351,10 @@ _PLACE = (
     Parameter("partition", "A partition.", _whole_number_schema(2**31 - 1), "path", True),
     Parameter("offset", "An offset.", _whole_number_schema(2**63 - 1), "path", True),
 )
+_PARTS: dict[str, Callable[[Record], bytes | None]] = {
+    "value": lambda found: found.value,
+    "key": lambda found: found.key,
+}
 _BYTES = {200: Answer("The bytes.", {"type": "string", "format": "binary"}, ("application/octet-stream",))}
 
 ROUTES = [
@@ -406,24 +410,17 @@ ROUTES = [
         answers={200: Answer("The record.", RecordAnswer)},
         errors=(404, 422, 503),
     ),
-    Endpoint(
-        "GET",
-        _PATH + "/{partition}/{offset}/value",
-        _raw(lambda found: found.value, "value"),
-        "The bytes of a record's value, as a file.",
-        "console",
-        parameters=_PLACE,
-        answers=_BYTES,
-        errors=(404, 422, 503),
-    ),
-    Endpoint(
-        "GET",
-        _PATH + "/{partition}/{offset}/key",
-        _raw(lambda found: found.key, "key"),
-        "The bytes of a record's key, as a file.",
-        "console",
-        parameters=_PLACE,
-        answers=_BYTES,
-        errors=(404, 422, 503),
+    *(
+        Endpoint(
+            "GET",
+            f"{_PATH}/{{partition}}/{{offset}}/{what}",
+            _raw(part, what),
+            f"The bytes of a record's {what}, as a file.",
+            "console",
+            parameters=_PLACE,
+            answers=_BYTES,
+            errors=(404, 422, 503),
+        )
+        for what, part in _PARTS.items()
     ),
 ]
