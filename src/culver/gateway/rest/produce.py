@@ -18,8 +18,8 @@ from starlette.responses import Response
 from culver.core.names import validate_topic_name
 from culver.errors import KafkaError
 from culver.gateway.errors import HttpError, Problem
-from culver.gateway.private_topics import refuse_private
 from culver.gateway.gathering import gathered
+from culver.gateway.private_topics import refuse_private
 from culver.gateway.problems import http_error, problem_of
 from culver.gateway.producing import ACKS, NO_OFFSET, Outgoing, Sent, UnknownPartition
 from culver.gateway.rest.record_bodies import (
