@@ -14,6 +14,8 @@ from culver.gateway.admission import PlaceCheck
 from culver.gateway.console import pages
 from culver.gateway.console import routes as console
 from culver.gateway.ingest import routes as ingest
+from culver.gateway.metrics import routes as metrics
+from culver.gateway.metrics.gateway_metrics import RequestCounting
 from culver.gateway.problems import EXCEPTION_HANDLERS
 from culver.gateway.push import routes as push
 from culver.gateway.rest import consumers, metadata, produce
@@ -27,6 +29,7 @@ ENDPOINTS: list[Endpoint] = [
     *console.ROUTES,
     *push.ROUTES,
     *webhooks.ROUTES,
+    *metrics.ROUTES,
     *metadata.ROUTES,
     *consumers.ROUTES,
     *ingest.ROUTES,
@@ -53,7 +56,10 @@ def build(services: Services) -> Starlette:
 
     app = Starlette(
         routes=[*routes([*ENDPOINTS, openapi.endpoint(ENDPOINTS)]), *WEBSOCKETS, *PAGES],
-        middleware=[Middleware(PlaceCheck, http=services.settings.http)],
+        middleware=[
+            Middleware(RequestCounting, metrics=services.metrics.gateway),
+            Middleware(PlaceCheck, http=services.settings.http),
+        ],
         exception_handlers=EXCEPTION_HANDLERS,
         lifespan=lifespan,
     )

@@ -75,7 +75,7 @@ def routes(endpoints: Iterable[Endpoint]) -> list[Route]:
         handlers = by_path.setdefault(endpoint.path, {})
         assert endpoint.method not in handlers, f"{endpoint.method} {endpoint.path} is declared twice"
         handlers[endpoint.method] = endpoint.handler
-    return [Route(path, _Methods(handlers)) for path, handlers in by_path.items()]
+    return [Route(path, _Methods(path, handlers)) for path, handlers in by_path.items()]
 
 
 class _Methods:
@@ -84,7 +84,8 @@ class _Methods:
     As an application, not a function, it gets every method, and Starlette looks for raised errors once, not twice.
     """
 
-    def __init__(self, handlers: dict[str, Handler]) -> None:
+    def __init__(self, path: str, handlers: dict[str, Handler]) -> None:
+        self.path = path  # as it is declared: requests are counted by it
         self._handlers = handlers
         if "GET" in handlers:
             self._handlers = {**handlers, "HEAD": handlers["GET"]}

@@ -14,6 +14,8 @@ from culver.gateway.cluster.cluster import Cluster
 from culver.gateway.console.state import ConsoleState
 from culver.gateway.metrics.broker_reports import INTERVAL_S, BrokerReports
 from culver.gateway.metrics.events import Events
+from culver.gateway.metrics.gateway_metrics import GatewayMetrics
+from culver.gateway.metrics.service import Metrics
 from culver.gateway.metrics.throughput import Throughput
 from culver.gateway.producing import Producing
 from culver.gateway.push.subscriptions import Subscriptions
@@ -55,6 +57,7 @@ class Services:
         self.events = Events(first_number=time.time_ns() // 1_000_000)
         self.throughput = Throughput(INTERVAL_S)
         self.reports = BrokerReports(self.cluster, self.events, self.throughput)
+        self.metrics = Metrics(self.cluster, self.readers, self.reports, self._gateway_metrics())
         self._started = AsyncExitStack()
 
     async def start(self) -> None:
@@ -81,6 +84,23 @@ class Services:
 
     async def close(self) -> None:
         await self._started.aclose()
+
+    def _gateway_metrics(self) -> GatewayMetrics:
+        gauges = {
+            "culver_http_in_flight_bytes": (
+                "Bytes of bodies that are being worked on.",
+                lambda: float(self.admission.in_flight_bytes),
+            ),
+            "culver_http_unacknowledged_bytes": (
+                "Bytes of records that the cluster has not acknowledged yet.",
+                lambda: float(self.producing.in_flight_bytes),
+            ),
+            "culver_push_subscribers": (
+                "Push subscribers that are connected.",
+                lambda: float(len(self.subscriptions)),
+            ),
+        }
+        return GatewayMetrics(gauges, self.webhooks.counts)
 
 
 def services_of(connection: HTTPConnection) -> Services:

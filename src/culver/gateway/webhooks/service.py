@@ -102,6 +102,14 @@ class Webhooks:
             statuses.append(status)
         return statuses
 
+    def counts(self) -> dict[str, tuple[int, int, int]]:
+        """Of each that runs here: records delivered, calls that failed, dead letters."""
+        statuses = {name: delivery.status for name, delivery in self._deliveries.items()}
+        return {
+            name: (status.records_delivered, status.calls_failed, status.dead_letters)
+            for name, status in statuses.items()
+        }
+
     # --- changing ---
 
     async def create(self, wanted: Wanted) -> Subscription:
