@@ -8,9 +8,10 @@ from collections.abc import Iterator
 
 import confluent_kafka
 import pytest
-from wire_produce import produce, reading, run, until
+from wire_produce import connected, produce, reading, run, until
 
 from culver.errors import ErrorCode, KafkaError
+from culver.gateway.cluster.cluster import Cluster
 from culver.gateway.cluster.topics import create_topic, delete_records, delete_topics
 from culver.gateway.cluster.view import TopicPartition
 from culver.gateway.reading.chunks import Chunk, RecentChunks
@@ -365,3 +366,78 @@ def test_what_came_first_goes_first_when_there_is_no_more_room() -> None:
     assert recent.size_bytes == chunk(0).size_bytes
     recent.add(other, Chunk(9, 10, [Record("orders", 0, 9, 0, 0, None, b"x" * 10_000)]))
     assert recent.find(other, 9) is None, "what is larger than all the room is not kept"
+
+
+async def make_again(cluster: Cluster, topic: str, contents: list[bytes]) -> None:
+    """Delete a topic and make another of the same name."""
+    await delete_topics(cluster, [topic])
+    await create_topic(cluster, topic, partitions=1)
+    await produce(cluster, topic, contents)
+
+
+def test_a_topic_that_is_made_again_is_not_read_from_where_the_former_one_was(broker: Broker) -> None:
+    async def scenario() -> None:
+        async with (
+            reading(broker.bootstrap_servers) as (cluster, readers),
+            connected(broker.bootstrap_servers) as elsewhere,
+        ):
+            await create_topic(cluster, "again", partitions=1)
+            await produce(cluster, "again", [b"a", b"b"])
+            waiting_one, late_one = readers.open("again", 0, 0), readers.open("again", 0, 0)
+            for cursor in (waiting_one, late_one):
+                assert await values(cursor, 2) == [b"a", b"b"]
+            waiting = asyncio.create_task(waiting_one.read(**PLENTY))
+            await until(lambda: fetches(readers))
+            # By somebody else, so that nobody here hears of it; and it is longer than the former one.
+            await make_again(elsewhere, "again", [b"1", b"2", b"3", b"4"])
+            for read in (waiting, late_one.read(**PLENTY)):
+                with pytest.raises(KafkaError, match="made again") as refused:
+                    await read
+                assert refused.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+            late_one.position = 0
+            assert await values(late_one, 4) == [b"1", b"2", b"3", b"4"]
+            newcomer = readers.open("again", 0, 0)
+            assert await values(newcomer, 4) == [b"1", b"2", b"3", b"4"]
+            for cursor in (waiting_one, late_one, newcomer):
+                cursor.close()
+
+    run(scenario)
+
+
+def test_what_was_kept_of_a_former_topic_is_not_given_to_a_new_reader(broker: Broker) -> None:
+    async def scenario() -> None:
+        async with (
+            reading(broker.bootstrap_servers) as (cluster, readers),
+            connected(broker.bootstrap_servers) as elsewhere,
+        ):
+            await create_topic(cluster, "stale", partitions=1)
+            await produce(cluster, "stale", [b"old"])
+            before = readers.open("stale", 0, 0)
+            assert await values(before, 1) == [b"old"]
+            await make_again(elsewhere, "stale", [b"new"])
+            after = readers.open("stale", 0, 0)
+            assert await values(after, 1) == [b"new"]
+            before.close()
+            after.close()
+
+    run(scenario)
+
+
+def test_a_reader_that_asks_for_it_hears_of_the_marks_that_nobody_sees(broker: Broker) -> None:
+    async def scenario() -> None:
+        async with reading(broker.bootstrap_servers) as (cluster, readers):
+            await create_topic(cluster, "marked", partitions=1)
+            producer = confluent_kafka.Producer(
+                {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "marked"}
+            )
+            producer.init_transactions(10)
+            producer.begin_transaction()
+            producer.produce("marked", b"a")
+            producer.commit_transaction(10)
+            cursor = readers.open("marked", 0, 0)
+            assert await values(cursor, 1) == [b"a"]
+            while cursor.position < 2:
+                assert await cursor.read(**PLENTY, may_be_empty=True) == []
+            cursor.close()
+
+    run(scenario)

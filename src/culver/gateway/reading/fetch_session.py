@@ -6,6 +6,7 @@ A poll of a thousand partitions, one of which has something new, then takes a re
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from culver.errors import ErrorCode
 from culver.gateway.cluster.view import TopicPartition
@@ -30,6 +31,13 @@ _LOST = frozenset(
 )
 
 
+class Wanted(NamedTuple):
+    """What is wanted of a partition: from which offset on, and of which topic. A name may be another's tomorrow."""
+
+    offset: int
+    topic_id: bytes
+
+
 class FetchSession:
     """One session at one broker. What is sent must be answered, or the session `reset`, before the next."""
 
@@ -37,7 +45,7 @@ class FetchSession:
         self._partition_max_bytes = partition_max_bytes
         self._id = _NO_SESSION
         self._epoch = _FIRST_EPOCH
-        self._known: dict[TopicPartition, int] = {}
+        self._known: dict[TopicPartition, Wanted] = {}
 
     def reset(self) -> None:
         """Nobody knows what the broker knows: begin a new session."""
@@ -45,18 +53,22 @@ class FetchSession:
         self._epoch = _FIRST_EPOCH
         self._known = {}
 
-    def put_into(self, request: FetchRequest, wanted: Mapping[TopicPartition, int]) -> None:
+    def put_into(self, request: FetchRequest, wanted: Mapping[TopicPartition, Wanted]) -> None:
         """Have the request ask for these partitions from these offsets on, and for no others."""
-        changed = {place: at for place, at in wanted.items() if self._known.get(place) != at}
-        forgotten: dict[str, list[int]] = {}
-        for place in self._known:
+        known = self._known
+        if any(place in known and known[place].topic_id != each.topic_id for place, each in wanted.items()):
+            self.reset()  # a topic was made again
+        changed = {place: each for place, each in wanted.items() if self._known.get(place) != each}
+        forgotten: dict[tuple[str, bytes], list[int]] = {}
+        for place, each in self._known.items():
             if place not in wanted:
-                forgotten.setdefault(place.topic, []).append(place.partition)
+                forgotten.setdefault((place.topic, each.topic_id), []).append(place.partition)
         request.session_id = self._id
         request.session_epoch = self._epoch
         request.topics = topics_of(changed, self._partition_max_bytes)
         request.forgotten_topics_data = [
-            ForgottenTopic(topic=topic, partitions=partitions) for topic, partitions in forgotten.items()
+            ForgottenTopic(topic=topic, topic_id=topic_id, partitions=partitions)
+            for (topic, topic_id), partitions in forgotten.items()
         ]
         self._known = dict(wanted)
 
@@ -74,18 +86,22 @@ class FetchSession:
 
 
 def put_without_session(
-    request: FetchRequest, wanted: Mapping[TopicPartition, int], partition_max_bytes: int
+    request: FetchRequest, wanted: Mapping[TopicPartition, Wanted], partition_max_bytes: int
 ) -> None:
     """Have the request ask for these partitions from these offsets on, and the broker remember nothing."""
     request.session_epoch = _WITHOUT_SESSION_EPOCH
     request.topics = topics_of(wanted, partition_max_bytes)
 
 
-def topics_of(wanted: Mapping[TopicPartition, int], partition_max_bytes: int) -> list[FetchTopic]:
-    topics: dict[str, list[FetchPartition]] = {}
-    for place, offset in wanted.items():
+def topics_of(wanted: Mapping[TopicPartition, Wanted], partition_max_bytes: int) -> list[FetchTopic]:
+    """By name and id: the version decides which of them is sent."""
+    topics: dict[tuple[str, bytes], list[FetchPartition]] = {}
+    for place, (offset, topic_id) in wanted.items():
         entry = FetchPartition(
             partition=place.partition, fetch_offset=offset, partition_max_bytes=partition_max_bytes
         )
-        topics.setdefault(place.topic, []).append(entry)
-    return [FetchTopic(topic=topic, partitions=entries) for topic, entries in topics.items()]
+        topics.setdefault((place.topic, topic_id), []).append(entry)
+    return [
+        FetchTopic(topic=topic, topic_id=topic_id, partitions=entries)
+        for (topic, topic_id), entries in topics.items()
+    ]

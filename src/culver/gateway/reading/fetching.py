@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from culver.errors import ErrorCode, KafkaError
 from culver.gateway.cluster.cluster import Cluster
-from culver.gateway.cluster.view import PartitionView, TopicPartition, refusal
+from culver.gateway.cluster.view import ClusterView, TopicPartition, refusal
 from culver.gateway.reading.chunks import Chunk
 from culver.gateway.reading.visible_records import visible_records
 from culver.protocol.messages.fetch import (
@@ -21,9 +22,9 @@ from culver.protocol.messages.fetch import (
 )
 from culver.wire_client import Unreachable
 
-# The last version that names topics, rather than giving their ids.
-FETCH_BY_NAME_VERSION = 12
-
+# The last version that names topics, rather than giving their ids. A topic that is deleted and made again has the same
+# name and another id: asked for by name, an offset of the one would be read from the other.
+_BY_NAME_VERSION = 12
 _PURPOSE = "reading"
 _AT_ONCE_PER_BROKER = 8
 # Less than the cluster gives other questions: a leader that is stuck has a successor before long.
@@ -38,10 +39,11 @@ _UNKNOWN = frozenset((ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TO
 
 
 class Fetched(NamedTuple):
-    """What was found, which may be nothing, and the broker that leads the partition."""
+    """What was found, which may be nothing, the broker that leads the partition, and the topic it belongs to."""
 
     chunk: Chunk
     leader: int
+    topic_id: bytes
 
 
 class Fetching:
@@ -74,7 +76,7 @@ class Fetching:
             view = None
             try:
                 view = await self._cluster.view(max_age_ms=_VIEW_MAX_AGE_MS)
-                return await self._attempt(place, view.leader(place), offset, bytes_max, committed)
+                return await self._attempt(place, view, offset, bytes_max, committed)
             except Unreachable as error:
                 problem = error
                 known_at = time.monotonic()  # nobody has said anything about the topic
@@ -94,8 +96,10 @@ class Fetching:
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     async def _attempt(
-        self, place: TopicPartition, leader: PartitionView, offset: int, bytes_max: int, committed: bool
+        self, place: TopicPartition, view: ClusterView, offset: int, bytes_max: int, committed: bool
     ) -> Fetched:
+        leader = view.leader(place)
+        topic_id = view.topics[place.topic].topic_id
         async with self._slots[leader.leader]:
             while True:
                 entry = FetchPartition(
@@ -104,23 +108,23 @@ class Fetching:
                     fetch_offset=offset,
                     partition_max_bytes=bytes_max,
                 )
-                topic = FetchTopic(topic=place.topic, partitions=[entry])
+                topic = FetchTopic(topic=place.topic, topic_id=topic_id, partitions=[entry])
                 answer = await self._cluster.ask(
                     fetch_request([topic], bytes_max=bytes_max, committed=committed),
                     FetchResponse,
                     broker_id=leader.leader,
-                    newest_version=FETCH_BY_NAME_VERSION,
+                    newest_version=newest_version([topic_id]),
                     timeout_ms=_ANSWER_MAX_MS,
                     purpose=_PURPOSE,
                 )
-                found = answers_by_partition(answer).get(place)
+                found = answers_by_partition(answer, {topic_id: place.topic}).get(place)
                 if found is None:
                     raise Unreachable(f"broker {leader.leader} answered a fetch of {place} with nothing")
                 if found.error_code:
                     raise refusal(found.error_code, f"records of {place} from offset {offset} on")
                 chunk, fetched_bytes = decode_chunk(place, offset, found)
                 if chunk.next_offset > offset or not fetched_bytes:
-                    return Fetched(chunk, leader.leader)
+                    return Fetched(chunk, leader.leader, topic_id)
                 # A broker may cut a batch off at the limit. It has to be had whole.
                 if bytes_max >= _BATCH_MAX_BYTES:
                     raise KafkaError(
@@ -142,12 +146,22 @@ def fetch_request(
     )
 
 
-def answers_by_partition(answer: FetchResponse) -> dict[TopicPartition, PartitionData]:
-    """What a broker answered for each partition. KafkaError when it refuses the fetch as a whole."""
+def newest_version(topic_ids: Iterable[bytes]) -> int | None:
+    """The newest version for a fetch of these topics: clusters of long ago have topics without ids."""
+    return None if all(map(any, topic_ids)) else _BY_NAME_VERSION
+
+
+def answers_by_partition(
+    answer: FetchResponse, names: Mapping[bytes, str]
+) -> dict[TopicPartition, PartitionData]:
+    """What a broker answered for each partition; `names` are those of the topics by their ids.
+
+    KafkaError when it refuses the fetch as a whole.
+    """
     if answer.error_code:
         raise refusal(answer.error_code, "a fetch")
     return {
-        TopicPartition(topic.topic, part.partition_index): part
+        TopicPartition(topic.topic or names.get(topic.topic_id, ""), part.partition_index): part
         for topic in answer.responses
         for part in topic.partitions
     }

@@ -15,13 +15,13 @@ from culver.errors import KafkaError
 from culver.gateway.cluster.cluster import Cluster
 from culver.gateway.cluster.view import TopicPartition
 from culver.gateway.reading.chunks import Key, RecentChunks
-from culver.gateway.reading.fetch_session import FetchSession, put_without_session
+from culver.gateway.reading.fetch_session import FetchSession, Wanted, put_without_session
 from culver.gateway.reading.fetching import (
-    FETCH_BY_NAME_VERSION,
     Fetched,
     answers_by_partition,
     decode_chunk,
     fetch_request,
+    newest_version,
 )
 from culver.logging import get_logger
 from culver.protocol.messages.fetch import FetchResponse, PartitionData
@@ -48,7 +48,8 @@ _PAUSE_PER_PARTITION_S = 1e-5
 class Tail:
     """The end of a partition, and who waits there. It is `active` while it is part of a poll.
 
-    `fetches` are those under way for cursors elsewhere in the partition, by offset.
+    `fetches` are those under way for cursors elsewhere in the partition, by offset. `topic_id` is that of the topic
+    which had the name when it was last read, None before: a topic that is deleted and made again has another.
     """
 
     __slots__ = (
@@ -60,6 +61,7 @@ class Tail:
         "fetches",
         "key",
         "next_offset",
+        "topic_id",
     )
 
     def __init__(self, key: Key) -> None:
@@ -67,6 +69,7 @@ class Tail:
         self.cursors = 0
         self.fetches: dict[int, asyncio.Task[Fetched]] = {}
         self.next_offset = -1
+        self.topic_id: bytes | None = None
         self._poll: LeaderPoll | None = None
         self._waiting: set[asyncio.Future[None]] = set()
         self._wanted_at = 0.0
@@ -75,6 +78,12 @@ class Tail:
     @property
     def active(self) -> bool:
         return self._poll is not None
+
+    @property
+    def asked_for(self) -> Wanted:
+        """What a poll is to ask for."""
+        assert self.topic_id is not None, "a tail is polled that was never read"
+        return Wanted(self.next_offset, self.topic_id)
 
     @property
     def wanted(self) -> bool:
@@ -194,7 +203,8 @@ class LeaderPoll:
     async def _poll(
         self, wanted: list[TopicPartition], lane: str, wait_ms: int, session: FetchSession | None = None
     ) -> None:
-        asked = {place: self._tails[place].next_offset for place in wanted}
+        asked = {place: self._tails[place].asked_for for place in wanted}
+        names = {each.topic_id: place.topic for place, each in asked.items()}
         request = fetch_request([], bytes_max=_POLL_MAX_BYTES, committed=self._committed, max_wait_ms=wait_ms)
         if session is None:
             put_without_session(request, asked, _PARTITION_MAX_BYTES)
@@ -206,13 +216,13 @@ class LeaderPoll:
                 request,
                 FetchResponse,
                 broker_id=self._broker_id,
-                newest_version=FETCH_BY_NAME_VERSION,
+                newest_version=newest_version(names),
                 timeout_ms=wait_ms + _PATIENCE_MS,
                 purpose=f"{lane} {'committed' if self._committed else 'all'}",
             )
             if session is not None and not session.answered(answer):
                 return
-            answers = answers_by_partition(answer)
+            answers = answers_by_partition(answer, names)
         except (Unreachable, KafkaError) as error:
             _log.info("a poll failed", broker=self._broker_id, partitions=len(wanted), reason=str(error))
             self._cluster.forget_view()  # the broker may not lead anything any more
@@ -226,11 +236,12 @@ class LeaderPoll:
                 decoded_bytes = 0
                 await asyncio.sleep(0)
 
-    def _take(self, place: TopicPartition, offset: int, found: PartitionData) -> int:
+    def _take(self, place: TopicPartition, asked: Wanted, found: PartitionData) -> int:
         """What was found for a tail: the bytes that were decoded."""
         tail = self._tails.get(place)
-        if tail is None or tail.next_offset != offset:
+        if tail is None or tail.asked_for != asked:
             return 0  # it has moved meanwhile: these records are there already
+        offset = asked.offset
         if found.error_code:
             tail.end()
             return 0

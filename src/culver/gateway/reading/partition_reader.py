@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from culver.errors import KafkaError
+from culver.errors import ErrorCode, KafkaError
 from culver.gateway.cluster.cluster import Cluster
 from culver.gateway.cluster.view import TopicPartition
 from culver.gateway.reading.chunks import Chunk, Key, RecentChunks
@@ -26,24 +26,30 @@ class Cursor:
         self.position = offset
         self._readers = readers
         self._tail = tail
+        # The topic that the position is of, once something has been read.
+        self._topic_id: bytes | None = None
         self._waiting: asyncio.Future[None] | None = None
         self._closed = False
 
-    async def read(self, *, records_max: int, bytes_max: int) -> list[Record]:
+    async def read(self, *, records_max: int, bytes_max: int, may_be_empty: bool = False) -> list[Record]:
         """The next records, at least one: waits until there is one. `bytes_max` may be exceeded by a first large one.
 
-        Leader changes, restarts and lost connections are waited out. Raises KafkaError: OFFSET_OUT_OF_RANGE,
-        UNKNOWN_TOPIC_OR_PARTITION once it is certain, CORRUPT_MESSAGE and the like for records that cannot be read.
-        After it was cancelled, or raised, it has lost nothing and may be called again.
+        With `may_be_empty` it also returns, with none, when the position has moved past what no reader sees, such as
+        the marks of transactions.
+
+        Leader changes, restarts and lost connections are waited out. Raises KafkaError: OFFSET_OUT_OF_RANGE, also when
+        the topic was deleted and made again, of which the position says nothing; UNKNOWN_TOPIC_OR_PARTITION once it is
+        certain; CORRUPT_MESSAGE and the like for records that cannot be read. After it was cancelled, or raised, it has
+        lost nothing and may be called again.
         """
         while True:
             chunk = await self._next_chunk(bytes_max)
             found, self.position = chunk.take(self.position, records_max, bytes_max, at_least_one=True)
-            if found:
+            if found or may_be_empty:
                 break
         while len(found) < records_max:
             following = self._readers.recent.find(self._tail.key, self.position)
-            if following is None:
+            if following is None or self._tail.topic_id != self._topic_id:
                 break
             left_bytes = bytes_max - sum(record.size_bytes for record in found)
             more, self.position = following.take(
@@ -57,7 +63,8 @@ class Cursor:
     async def _next_chunk(self, bytes_max: int) -> Chunk:
         """One that knows what is at the position; waits for it at the end of the partition."""
         readers, tail = self._readers, self._tail
-        chunk = readers.recent.find(tail.key, self.position)
+        # What is kept for others may be of a topic that is no more: where nothing has been read yet, it is asked for.
+        chunk = self._recent_chunk() if self._topic_id is not None else None
         if chunk is not None:
             # It waits for nothing, so a reader with much to read would keep everyone else waiting.
             await asyncio.sleep(0)
@@ -66,15 +73,33 @@ class Cursor:
             position = self.position
             if not tail.active or tail.next_offset != position:
                 fetched = await readers.fetch(tail, position, bytes_max)
+                self._check_topic(fetched.topic_id)
                 if fetched.chunk.next_offset > position:
                     return fetched.chunk
                 if not tail.active:
                     tail.begin(position, readers.poll_at(fetched.leader, committed=self.committed))
             if tail.next_offset <= position:
                 await self._change()
-            chunk = readers.recent.find(tail.key, position)
+            chunk = self._recent_chunk()
             if chunk is not None:
                 return chunk
+
+    def _recent_chunk(self) -> Chunk | None:
+        tail = self._tail
+        chunk = self._readers.recent.find(tail.key, self.position)
+        if chunk is not None and tail.topic_id is not None:
+            self._check_topic(tail.topic_id)
+        return chunk
+
+    def _check_topic(self, topic_id: bytes) -> None:
+        """What is read is of the topic with this id: KafkaError when it was another one before."""
+        before, self._topic_id = self._topic_id, topic_id
+        if before is not None and before != topic_id:
+            self._topic_id = None  # whoever reads on knows
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"topic {self.topic} was deleted and made again; offset {self.position} was of the former one",
+            )
 
     async def _change(self) -> None:
         self._waiting = change = self._tail.change()
@@ -192,8 +217,14 @@ class Readers:
         error = task.exception()
         if isinstance(error, KafkaError):
             self.recent.drop(tail.key)  # the partition may be another one by now
-        elif error is None and tail.cursors and task.result().chunk.next_offset > offset:
-            self.recent.add(tail.key, task.result().chunk)
+        elif error is None and tail.cursors:
+            chunk, _, topic_id = task.result()
+            if tail.topic_id not in (None, topic_id):
+                self.recent.drop(tail.key)
+                tail.end()
+            tail.topic_id = topic_id
+            if chunk.next_offset > offset:
+                self.recent.add(tail.key, chunk)
 
     def poll_at(self, broker_id: int, *, committed: bool) -> LeaderPoll:
         """The long poll at a broker."""
