@@ -89,12 +89,17 @@ function toggleTheme() {
   drawThemeButton();
 }
 
+function firstOf(addresses) {
+  const [first, ...others] = addresses.split(",");
+  return others.length ? `${first} and ${others.length} more` : first;
+}
+
 function watchCluster() {
   const name = document.getElementById("cluster-name");
   poll(
     async (signal) => {
       const cluster = await get("/api/cluster", {}, { signal });
-      name.textContent = `${cluster.bootstrap} · ${plural(cluster.counts.brokers, "broker")}`;
+      name.textContent = `${firstOf(cluster.bootstrap)} · ${plural(cluster.counts.brokers, "broker")}`;
       name.title = `${cluster.software}, cluster ${cluster.cluster_id}`;
     },
     { periodMs: 10_000, signal: new AbortController().signal, onError: () => undefined },

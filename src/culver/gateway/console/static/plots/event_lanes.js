@@ -9,18 +9,18 @@ const TOP_PX = 6;
 const MERGE_PX = 5;
 
 export const LANES = [
-  { name: "Elections", kinds: ["election", "controller"] },
+  { name: "Elections", kinds: ["election", "leaderless", "controller"] },
   { name: "ISR", kinds: ["isr"] },
-  { name: "Brokers", kinds: ["broker_up", "broker_down"] },
-  { name: "Other", kinds: null },
+  { name: "Brokers", kinds: ["broker_up", "broker_down", "log_failed"] },
+  { name: "Topics", kinds: null },
 ];
 
 export const looks = {
   election: "election",
   controller: "election",
+  leaderless: "trouble",
   broker_down: "trouble",
-  offline: "trouble",
-  failed: "trouble",
+  log_failed: "trouble",
 };
 
 export class EventLanes {

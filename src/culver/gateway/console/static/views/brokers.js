@@ -49,7 +49,7 @@ function draw(items, summary, place) {
 }
 
 function stateOf(broker) {
-  if (broker.error) return h("span", { class: "bad", title: broker.error }, "does not answer");
+  if (broker.error) return h("span", { title: broker.error }, mark("does not answer", "bad"));
   if (broker.offline_replicas) return mark(`${count(broker.offline_replicas)} offline`, "bad");
   if (broker.under_replicated) return mark(`${count(broker.under_replicated)} behind`, "warn");
   return mark("in sync", "good");

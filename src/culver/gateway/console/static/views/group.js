@@ -20,13 +20,13 @@ const LEAST_RANGE_MS = 60_000;
 export function groupPage({ root, params, signal, go }) {
   const name = params.group;
   let latest = null;
+  const reset = button("Reset offsets", () => resetDialog(latest, () => refresh()), "main", {
+    disabled: true,
+  });
   const head = heading({
     title: name,
     crumbs: [["Groups", "/console/groups"]],
-    actions: [
-      button("Reset offsets", () => latest && resetDialog(latest, () => refresh()), "main"),
-      button("Delete", () => deleteGroup(name, go), "danger"),
-    ],
+    actions: [reset, button("Delete", () => deleteGroup(name, go), "danger")],
   });
   const facts = h("div");
   const place = h("div");
@@ -40,6 +40,7 @@ export function groupPage({ root, params, signal, go }) {
     load: (either) => get(path`/api/groups/${name}`, {}, { signal: either }),
     draw(group) {
       latest = group;
+      reset.disabled = false;
       show(facts, drawFacts(group));
       history.add(group.lag);
       keepPlace(

@@ -2,13 +2,14 @@
 
 import { get, path } from "../api.js";
 import { h, link, show } from "../dom.js";
-import { bytes, bytesPerSecond, count, perSecond, short, time } from "../format.js";
+import { bytes, bytesPerSecond, count, perSecond, short } from "../format.js";
 import { EventFeed } from "../event_feed.js";
+import { EventList } from "../parts/event_list.js";
 import { live } from "../parts/live.js";
 import { block, figures, heading } from "../parts/page.js";
 import { empty } from "../parts/states.js";
 import { bar } from "../plots/bar.js";
-import { EventLanes, looks } from "../plots/event_lanes.js";
+import { EventLanes } from "../plots/event_lanes.js";
 import { TimePlot } from "../plots/time_plot.js";
 
 const RANGES = [
@@ -17,7 +18,6 @@ const RANGES = [
   [900, "15 min"],
 ];
 const DEFAULT_SECONDS = 300;
-const LISTED_MAX = 40;
 
 export function overviewPage({ root, query, signal, setQuery }) {
   let seconds = Number(query.seconds) || DEFAULT_SECONDS;
@@ -27,7 +27,7 @@ export function overviewPage({ root, query, signal, setQuery }) {
   const picture = new Picture();
   const ranges = h("div", { class: "segments", role: "group", "aria-label": "Time range" });
   const busiest = h("div");
-  const listed = h("div");
+  const listed = new EventList();
 
   function drawRanges() {
     show(
@@ -57,7 +57,12 @@ export function overviewPage({ root, query, signal, setQuery }) {
       h("div", { class: "block-head" }, h("h2", {}, "Throughput"), h("span", { class: "spring" }), ranges),
       picture.elements,
     ),
-    h("div", { class: "columns uneven" }, block("What happened", listed), block("Busiest topics", busiest)),
+    h(
+      "div",
+      { class: "columns uneven" },
+      block("What happened", listed.element),
+      block("Busiest topics", busiest),
+    ),
   );
   drawRanges();
 
@@ -79,7 +84,7 @@ export function overviewPage({ root, query, signal, setQuery }) {
     },
   });
   events.watch(() => {
-    show(listed, drawEvents(events.items));
+    listed.set(events.items);
     picture.draw({ events: events.items });
   });
 
@@ -208,29 +213,5 @@ function drawBusiest(topics) {
         ),
       ),
     ),
-  );
-}
-
-function drawEvents(items) {
-  if (!items.length)
-    return empty(
-      "Nothing has happened yet",
-      "Elections, changes of the in-sync replicas, brokers coming and going stand here.",
-    );
-  return h(
-    "ol",
-    { class: "events" },
-    items
-      .slice(-LISTED_MAX)
-      .reverse()
-      .map((event) =>
-        h(
-          "li",
-          {},
-          time(event.at_ms),
-          h("span", { class: `kind ${looks[event.kind] ?? ""}` }, event.kind.replaceAll("_", " ")),
-          h("span", { class: "what" }, event.text),
-        ),
-      ),
   );
 }

@@ -22,12 +22,13 @@ export function topicPage(context) {
   const name = params.topic;
   const tab = ["configuration", "groups"].includes(query.tab) ? query.tab : "partitions";
   let latest = null;
+  const grow = button("Add partitions", () => addPartitions(latest, () => refresh()), "", { disabled: true });
   const head = heading({
     title: name,
     crumbs: [["Topics", "/console/topics"]],
     actions: [
       button("Produce", () => produceDialog(name, latest?.partitions_count), "main"),
-      button("Add partitions", () => latest && addPartitions(latest, () => refresh())),
+      grow,
       button("Delete", () => deleteTopic(name, context), "danger"),
     ],
   });
@@ -47,6 +48,7 @@ export function topicPage(context) {
     },
     draw({ topic, groups }) {
       latest = topic;
+      grow.disabled = false;
       show(facts, drawFacts(topic));
       if (tab === "configuration") return configurationTable(topic, () => refresh());
       if (tab === "groups") return drawGroups(groups, name);
