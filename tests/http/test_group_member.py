@@ -13,6 +13,7 @@ from wire_produce import connected, run, until
 
 from culver.errors import ErrorCode, KafkaError
 from culver.gateway.cluster.cluster import Cluster
+from culver.gateway.cluster.topics import create_topic, delete_topics
 from culver.gateway.cluster.view import TopicPartition
 from culver.gateway.membership.group_member import GroupMember
 from culver.testing import Broker
@@ -182,6 +183,51 @@ def test_a_topic_that_is_made_later_is_assigned_when_it_is_there(broker: Broker)
             await asyncio.to_thread(broker.create_topic, "to-come", 2)
             await until(lambda: len(member.assigned) == 2)
             await member.close()
+
+    run(scenario)
+
+
+async def make_again(broker: Broker, topic: str) -> None:
+    """Delete a topic and make another of the same name, unknown to the members."""
+    async with connected(broker.bootstrap_servers) as elsewhere:
+        await delete_topics(elsewhere, [topic])
+        await create_topic(elsewhere, topic, partitions=1)
+
+
+def test_partitions_of_a_topic_that_is_made_again_are_given_up_and_assigned_anew(broker: Broker) -> None:
+    async def scenario() -> None:
+        await asyncio.to_thread(broker.create_topic, "again", 1)
+        async with connected(broker.bootstrap_servers) as cluster:
+            member = Member(cluster, "again", "member", topics=("again",))
+            place = TopicPartition("again", 0)
+            await member.start()
+            await until(lambda: member.assigned)
+            await member.commit({place: 5})
+            await until(lambda: member._beating is None)
+            member._stop_timer()  # it misses the moment in which there is no such topic
+            await make_again(broker, "again")
+            member._beat_now()
+            await until(lambda: member.revoked == [{place}])
+            await until(lambda: member.assigned)
+            assert member.assigned == {place: None}, "what was committed was of the former one"
+            await member.close()
+
+    run(scenario)
+
+
+def test_a_commit_for_a_topic_that_is_no_more_is_not_one_for_the_next_of_that_name(broker: Broker) -> None:
+    async def scenario() -> None:
+        await asyncio.to_thread(broker.create_topic, "former", 1)
+        async with connected(broker.bootstrap_servers) as cluster:
+            member = Member(cluster, "late", "member", topics=("former",))
+            await member.start()
+            await until(lambda: member.assigned)
+            member.die()  # so that it does not hear of it
+            await make_again(broker, "former")
+            with pytest.raises(KafkaError) as refused:
+                await member.commit({TopicPartition("former", 0): 100})
+            assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_ID
+            assert not await asyncio.to_thread(committed, broker.bootstrap_servers, "late")
 
     run(scenario)
 

@@ -24,6 +24,7 @@ from culver.protocol.messages.offset_fetch import (
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
 )
+from culver.protocol.schema import ZERO_UUID
 from culver.wire_client import Unreachable
 
 T = TypeVar("T")
@@ -81,8 +82,14 @@ async def commit_offsets(
     *,
     member_id: str = "",
     member_epoch: int = -1,
+    topic_ids: Mapping[str, bytes] | None = None,
 ) -> None:
-    """Store offsets, as a member, or for a group that has none. KafkaError for the first that is refused."""
+    """Store offsets, as a member, or for a group that has none. KafkaError for the first that is refused.
+
+    With `topic_ids` they are stored for these topics, where the coordinator can tell, and not for others that have
+    been made with the same names since.
+    """
+    ids = topic_ids or {}
     topics: dict[str, list[OffsetCommitRequestPartition]] = {}
     for place, offset in offsets.items():
         entry = OffsetCommitRequestPartition(
@@ -93,8 +100,13 @@ async def commit_offsets(
         group_id=group,
         generation_id_or_member_epoch=member_epoch,
         member_id=member_id,
-        topics=[OffsetCommitRequestTopic(name=name, partitions=entries) for name, entries in topics.items()],
+        topics=[
+            OffsetCommitRequestTopic(name=name, topic_id=ids.get(name, ZERO_UUID), partitions=entries)
+            for name, entries in topics.items()
+        ],
     )
+    names = {topic_id: name for name, topic_id in ids.items()}
+    by_id = all(name in ids for name in topics)
 
     async def attempt() -> None:
         answer = await cluster.ask_coordinator(
@@ -102,12 +114,13 @@ async def commit_offsets(
             request,
             OffsetCommitResponse,
             least_version=_MEMBER_EPOCHS_SINCE_VERSION if member_id else 0,
-            newest_version=_BY_NAME_VERSION,
+            newest_version=None if by_id else _BY_NAME_VERSION,
         )
         for topic in answer.topics:
             for part in topic.partitions:
                 if part.error_code:
-                    what = f"offset of {topic.name}-{part.partition_index} for group {group}"
+                    name = topic.name or names.get(topic.topic_id, "")
+                    what = f"offset of {name}-{part.partition_index} for group {group}"
                     raise refusal(part.error_code, what)
 
     await coordinated(cluster, group, attempt)

@@ -122,7 +122,12 @@ class GroupMember:
                 )
             try:
                 await commit_offsets(
-                    self._cluster, self.group, offsets, member_id=self.member_id, member_epoch=epoch
+                    self._cluster,
+                    self.group,
+                    offsets,
+                    member_id=self.member_id,
+                    member_epoch=epoch,
+                    topic_ids={place.topic: topic_id for place, topic_id in self._owned.items()},
                 )
             except KafkaError as error:
                 if error.code is not ErrorCode.STALE_MEMBER_EPOCH or not tries_left or self._closed:
@@ -238,7 +243,8 @@ class GroupMember:
                 self._beat_now()  # to join
             return self._target is None
         wanted = await self._named(target)
-        surplus = set(self._owned) - set(wanted)
+        # By id as well: a topic that was made again has the name of the one that was given up.
+        surplus = {place for place, topic_id in self._owned.items() if wanted.get(place) != topic_id}
         if surplus:
             await self._give_up(surplus)
             self._beat_now()  # to say so: others wait for it
