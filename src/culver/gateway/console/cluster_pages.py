@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -15,6 +15,7 @@ from culver.core.broker_report import BrokerReport
 from culver.errors import KafkaError
 from culver.gateway.cluster.groups import list_groups
 from culver.gateway.cluster.view import ClusterView, PartitionView, TopicPartition
+from culver.gateway.console.members import Member, ask_members
 from culver.gateway.console.places import is_internal
 from culver.gateway.console.topic_figures import Disk, LogDirectory
 from culver.gateway.metrics.broker_reports import NotCulver
@@ -24,9 +25,10 @@ from culver.wire_client import Unreachable
 
 
 class Counts(msgspec.Struct, frozen=True):
-    """How much there is of everything. None: not known."""
+    """How much there is of everything. Brokers are those that are up. None: not known."""
 
     brokers: int
+    brokers_down: int
     topics: int
     internal_topics: int
     partitions: int
@@ -63,6 +65,7 @@ class BrokerAnswer(msgspec.Struct, frozen=True):
     host: str
     port: int
     rack: str | None
+    is_up: bool
     is_controller: bool
     leaders: int
     replicas: int
@@ -107,18 +110,24 @@ def _all_partitions(view: ClusterView) -> Iterator[tuple[TopicPartition, Partiti
             yield TopicPartition(topic.name, partition.index), partition
 
 
-async def reports_of(services: Services, view: ClusterView) -> dict[int, BrokerReport]:
-    """What brokers tell of themselves: those of them that are Culver's, and answer."""
+async def members_of(services: Services) -> dict[int, Member]:
+    """All brokers, as they were a moment ago."""
+    return await services.console.members.get("", lambda: ask_members(services.cluster))
+
+
+async def reports_of(services: Services, members: Mapping[int, Member]) -> dict[int, BrokerReport]:
+    """What brokers tell of themselves: those of them that are up, Culver's, and answer."""
+    living = frozenset(broker_id for broker_id, member in members.items() if member.is_up)
 
     async def ask_all() -> dict[int, BrokerReport]:
-        asked = (services.reports.ask(broker_id, detailed=False) for broker_id in view.brokers)
+        asked = (services.reports.ask(broker_id, detailed=False) for broker_id in sorted(living))
         found = await asyncio.gather(*asked, return_exceptions=True)
         for failure in found:
             if isinstance(failure, BaseException) and not isinstance(failure, Unreachable | NotCulver):
                 raise failure
         return {report.broker: report for report in found if isinstance(report, BrokerReport)}
 
-    return await services.console.broker_reports.get(frozenset(view.brokers), ask_all)
+    return await services.console.broker_reports.get(living, ask_all)
 
 
 def _software(reports: Iterable[BrokerReport]) -> str:
@@ -136,7 +145,9 @@ async def cluster(request: Request) -> Response:
         groups = len(await services.console.groups.get("", lambda: list_groups(services.cluster)))
     except (KafkaError, Unreachable):
         groups = None
-    reports = await reports_of(services, view)
+    members = await members_of(services)
+    reports = await reports_of(services, members)
+    living = sum(member.is_up for member in members.values())
     return json_response(
         ClusterAnswer(
             cluster_id=view.cluster_id,
@@ -146,7 +157,8 @@ async def cluster(request: Request) -> Response:
             controller_id=view.controller_id if view.controller_id >= 0 else None,
             bootstrap=services.settings.bootstrap,
             counts=Counts(
-                brokers=len(view.brokers),
+                brokers=living,
+                brokers_down=len(members) - living,
                 topics=len(view.topics) - internal,
                 internal_topics=internal,
                 partitions=health.partitions,
@@ -164,28 +176,36 @@ async def cluster(request: Request) -> Response:
 async def brokers(request: Request) -> Response:
     services = services_of(request)
     view = await services.cluster.view()
-    disks = await services.console.disks.get("", services.console.figures.disks)
-    reports = await reports_of(services, view)
+    members = await members_of(services)
+    living = frozenset(broker_id for broker_id, member in members.items() if member.is_up)
+    disks, reports = await asyncio.gather(
+        services.console.disks.get(living, lambda: services.console.figures.disks(None, living)),
+        reports_of(services, members),
+    )
     return json_response(
         BrokersAnswer(
             [
-                _broker(view, broker_id, disks.get(broker_id), reports.get(broker_id))
-                for broker_id in sorted(view.brokers)
+                _broker(view, broker_id, member, disks.get(broker_id), reports.get(broker_id))
+                for broker_id, member in members.items()
             ]
         )
     )
 
 
 def _broker(
-    view: ClusterView, broker_id: int, disk: Disk | Exception | None, report: BrokerReport | None
+    view: ClusterView,
+    broker_id: int,
+    member: Member,
+    disk: Disk | Exception | None,
+    report: BrokerReport | None,
 ) -> BrokerAnswer:
-    address = view.brokers[broker_id]
     held = [partition for _, partition in _all_partitions(view) if broker_id in partition.replicas]
     return BrokerAnswer(
         id=broker_id,
-        host=address.host,
-        port=address.port,
-        rack=address.rack,
+        host=member.address.host,
+        port=member.address.port,
+        rack=member.address.rack,
+        is_up=member.is_up,
         is_controller=broker_id == view.controller_id,
         leaders=sum(partition.leader == broker_id for partition in held),
         replicas=len(held),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 
 from culver.errors import KafkaError
@@ -12,6 +13,8 @@ from culver.gateway.console.parameters import moment_ms, refused, whole_number
 from culver.gateway.errors import HttpError, Problem
 
 EARLIEST, LATEST = -2, -1
+# A page that says which partition has no leader now is better than one that waits for the next leader.
+PATIENCE_MS = 300.0
 SYNTAX = "earliest, latest, offset:N or time:T"
 
 
@@ -51,8 +54,10 @@ async def bounds_of(
     cluster: Cluster, places: Sequence[TopicPartition], *, committed: bool
 ) -> tuple[dict[TopicPartition, Bounds], dict[TopicPartition, KafkaError]]:
     """Where partitions begin and end, and what stands in the way of knowing it."""
-    first = await cluster.list_offsets(dict.fromkeys(places, EARLIEST))
-    last = await cluster.list_offsets(dict.fromkeys(places, LATEST), committed=committed)
+    first, last = await asyncio.gather(
+        cluster.list_offsets(dict.fromkeys(places, EARLIEST), retry_ms=PATIENCE_MS),
+        cluster.list_offsets(dict.fromkeys(places, LATEST), retry_ms=PATIENCE_MS, committed=committed),
+    )
     bounds: dict[TopicPartition, Bounds] = {}
     errors: dict[TopicPartition, KafkaError] = {}
     for place in places:
@@ -101,7 +106,7 @@ async def offsets_at_time(
 ) -> dict[int, int]:
     """The first offset at or after a time, in each partition; its end when everything is older."""
     asked = {TopicPartition(topic, index): max(0, at_ms) for index in bounds}
-    found = await cluster.list_offsets(asked)
+    found = await cluster.list_offsets(asked, retry_ms=PATIENCE_MS)
     offsets = {}
     for (_, index), at in found.items():
         if isinstance(at, KafkaError):

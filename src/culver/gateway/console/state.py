@@ -9,6 +9,7 @@ from culver.gateway.cluster.cluster import Cluster
 from culver.gateway.cluster.groups import GroupListing
 from culver.gateway.cluster.transactions import TransactionListing
 from culver.gateway.console.log_search import LogSearch
+from culver.gateway.console.members import Member
 from culver.gateway.console.pipeline_reports import PipelineReports
 from culver.gateway.console.recent import Recent
 from culver.gateway.console.topic_figures import Disk, Figures
@@ -34,6 +35,7 @@ class ConsoleState:
         self.rates = TopicRates(cluster)
         self.groups: Recent[list[GroupListing]] = Recent(_LISTS_MAX_AGE_S)
         self.transactions: Recent[list[TransactionListing]] = Recent(_LISTS_MAX_AGE_S)
+        self.members: Recent[dict[int, Member]] = Recent(_LISTS_MAX_AGE_S)
         self.broker_reports: Recent[dict[int, BrokerReport]] = Recent(_LISTS_MAX_AGE_S)
         self.disks: Recent[dict[int, Disk | Exception]] = Recent(_LISTS_MAX_AGE_S)
         self.pipelines = PipelineReports(cluster, readers, producing)

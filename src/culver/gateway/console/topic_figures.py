@@ -25,6 +25,8 @@ _PAGE_MAX_AGE_S = 1.0
 # A rate is told over at least this long, and from a look that is not older than this.
 _RATE_SECONDS_MIN, _RATE_SECONDS_MAX = 1.0, 60.0
 _RATES_KEPT_MAX = 20_000
+# A broker that hangs leaves sizes unknown; the page is shown without them.
+_TIMEOUT_MS = 3000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +117,13 @@ class Figures:
             look.at_s, look.end = now_s, end
         return look.rate
 
-    async def disks(self, topics: Collection[str] | None = None) -> dict[int, Disk | Exception]:
-        """What these topics, or all, take up on each broker; an exception where it could not be asked."""
-        view = await self._cluster.view()
-        answers = await asyncio.gather(*(self._disk(broker, topics) for broker in view.brokers))
-        return dict(zip(view.brokers, answers, strict=True))
+    async def disks(
+        self, topics: Collection[str] | None = None, brokers: Collection[int] | None = None
+    ) -> dict[int, Disk | Exception]:
+        """What these topics, or all, take up on these brokers, or all; an exception where it could not be asked."""
+        asked = (await self._cluster.view()).brokers if brokers is None else brokers
+        answers = await asyncio.gather(*(self._disk(broker, topics) for broker in asked))
+        return dict(zip(asked, answers, strict=True))
 
     async def _disk(self, broker_id: int, topics: Collection[str] | None) -> Disk | Exception:
         view = await self._cluster.view()
@@ -134,7 +138,10 @@ class Figures:
             ]
         try:
             answer = await self._cluster.ask(
-                DescribeLogDirsRequest(topics=asked), DescribeLogDirsResponse, broker_id=broker_id
+                DescribeLogDirsRequest(topics=asked),
+                DescribeLogDirsResponse,
+                broker_id=broker_id,
+                timeout_ms=_TIMEOUT_MS,
             )
         except (KafkaError, Unreachable) as error:
             return error
