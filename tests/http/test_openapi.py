@@ -50,7 +50,7 @@ schema = schemathesis.openapi.from_dict(document(ENDPOINTS)).exclude(path=STREAM
 
 @schema.parametrize()
 @settings(
-    max_examples=5,
+    max_examples=4,
     deadline=None,
     derandomize=True,
     database=None,

@@ -18,6 +18,7 @@ from http_client import TIMEOUT_SECONDS, call, post_json
 
 from culver.cli.failure import ExitCode
 from culver.testing import Broker
+from culver.testing.cluster import free_port
 
 
 def serve(directory: Path, *arguments: str, **environment: str) -> subprocess.Popen[str]:
@@ -65,6 +66,19 @@ def test_the_gateway_ends_with_the_broker_and_leaves_no_process(tmp_path: Path) 
         _, log = process.communicate(timeout=TIMEOUT_SECONDS)
         assert (process.returncode, log) == (0, "")
         assert not gateway.is_running()
+
+
+def test_a_reader_that_wants_the_first_line_only_does_not_end_the_gateway(tmp_path: Path) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    with serve(tmp_path, "--http", address) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("ready ")
+        process.stdout.close()
+        assert post_json(f"http://{address}", "/topics/orders", 1).status == 200
+        process.terminate()
+        assert process.wait(TIMEOUT_SECONDS) == 0
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
 
 
 def test_told_to_stop_while_the_gateway_is_still_starting_both_end(tmp_path: Path) -> None:

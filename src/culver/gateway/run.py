@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import os
 import signal
 import socket
 import sys
@@ -90,7 +91,9 @@ class _Server(uvicorn.Server):
         if self.started:
             gc.freeze()  # what is there now stays: no collection needs to look at it again
             gc.set_threshold(20_000, 50, 100)
-            print(f"http {self._url}", flush=True)
+            # Whoever read the broker's first line may have closed the pipe since: no reason to end.
+            with contextlib.suppress(BrokenPipeError):
+                os.write(sys.stdout.fileno(), f"http {self._url}\n".encode())
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._services.stopping.set()
