@@ -431,3 +431,19 @@ def test_a_stream_ends_when_the_gateway_is_told_to_end() -> None:
     sent, closed = asyncio.run(run())
     assert [message.get("body") for message in sent[1:]] == [b"first", b""]
     assert closed
+
+
+def test_a_tail_that_begins_far_back_leaves_out_what_is_old(
+    url: str, http_broker: Broker, topic: str
+) -> None:
+    produce(http_broker, topic, 10_500)
+
+    async def watch() -> None:
+        async with tail(url, f"/api/topics/{topic}/tail?from=earliest") as following:
+            assert (await following("skipped"))["count"] >= 500
+            position = await following("position")
+            while position["latest"] != {"0": 10_500}:
+                position = await following("position")
+            assert position["scanned"] == 10_000
+
+    asyncio.run(watch())

@@ -7,8 +7,9 @@ are left out, and it says how many.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 
 import msgspec
 from starlette.requests import Request
@@ -26,8 +27,8 @@ from culver.gateway.console.live import (
     counted,
     sent_event,
 )
-from culver.gateway.console.parameters import PARTITIONS, TOPIC, refused
-from culver.gateway.console.places import bounds_of
+from culver.gateway.console.parameters import PARTITIONS, TOPIC, numbers, refused
+from culver.gateway.console.places import bounds_of, chosen_partitions, topic_of
 from culver.gateway.console.record_filter import Filter
 from culver.gateway.console.record_view import RecordView, view_of
 from culver.gateway.console.records import FILTER, ISOLATION, filter_of, is_committed, walk_of
@@ -41,6 +42,8 @@ _WAITING_MAX = 100
 _BETWEEN_SENDS_S = 0.5
 _READ_RECORDS_MAX = 500
 _READ_BYTES_MAX = 1024 * 1024
+# A tail that begins further back than so many offsets, in a partition, leaves out what is older.
+_BEHIND_MAX = 10_000
 # A browser that takes nothing for so long is no reason to go on reading at full speed.
 _STALLED_S = 5.0
 
@@ -68,18 +71,26 @@ class Tail:
     """One open tail: a reader for each partition, and what waits to be sent."""
 
     def __init__(
-        self, services: Services, topic: str, positions: Positions, committed: bool, wanted: Filter | None
+        self,
+        services: Services,
+        topic: str,
+        offsets: Mapping[int, int],
+        committed: bool,
+        wanted: Filter | None,
+        skipped: int,
     ) -> None:
         self._services = services
         self._topic = topic
-        self._positions = dict(positions.offsets)
+        self._positions = dict(offsets)
         self._committed = committed
         self._wanted = wanted
         self._waiting: deque[Record] = deque()
-        self._skipped = 0
+        self._skipped = skipped
         self._scanned = 0
         self._failure: Exception | None = None
         self._news = asyncio.Event()
+        if skipped:
+            self._news.set()
         self._sent = asyncio.Event()
         self._last_sent_s = asyncio.get_running_loop().time()
 
@@ -176,23 +187,28 @@ class Tail:
 async def tail(request: Request) -> Response:
     services = services_of(request)
     check_room(services.console)
+    name = request.path_params["topic"]
+    _, topic = await topic_of(services.cluster, name)
+    # All of them, also those that have nothing yet: that is where the next record may come.
+    if len(chosen_partitions(topic, numbers(request, "partition"))) > PARTITIONS_MAX:
+        raise refused(f"choose {PARTITIONS_MAX} partitions at most, such as partition=0,1,2")
     wanted, committed = filter_of(request), is_committed(request)
-    positions, _, errors = await walk_of(services, request, committed)
+    positions, bounds, errors = await walk_of(services, request, committed)
+    if errors:
+        raise next(iter(errors.values()))
+    offsets = {**positions.offsets}
     last = request.headers.get("last-event-id", "")
     if last:
         # A browser that comes back goes on where it was, as far as it is still the same tail.
-        try:
+        with contextlib.suppress(ValueError):
             before = Positions.parse(last).offsets
-        except ValueError:
-            before = {}
-        offsets = {index: before.get(index, offset) for index, offset in positions.offsets.items()}
-        positions = Positions(FORWARD, offsets)
-    if errors:
-        raise next(iter(errors.values()))
-    if not positions.offsets or len(positions.offsets) > PARTITIONS_MAX:
-        raise refused(f"choose {PARTITIONS_MAX} partitions at most, such as partition=0,1,2")
-    topic = request.path_params["topic"]
-    events = Tail(services, topic, positions, committed, wanted).events()
+            offsets = {index: before.get(index, offset) for index, offset in offsets.items()}
+    nearest = {
+        index: min(max(offset, bounds[index].latest - _BEHIND_MAX), bounds[index].latest)
+        for index, offset in offsets.items()
+    }
+    skipped = sum(max(0, nearest[index] - offset) for index, offset in offsets.items())
+    events = Tail(services, name, nearest, committed, wanted, skipped).events()
     return LiveResponse(events, services.stopping, EVENT_STREAM)
 
 
