@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from http_call import call
 from topic_contents import all_records
@@ -276,6 +277,21 @@ def test_latest_is_the_moment_when_the_webhook_was_created(url: str, bootstrap: 
         call("POST", f"{url}/api/webhooks/latest/resume")
         wait_for_lag(url, "latest")
         assert by_key(receiver) == {"k0": [3, 4]}
+
+
+def test_marks_of_transactions_are_not_a_lag_of_the_webhook(url: str, bootstrap: str, topic: str) -> None:
+    with Receiver() as receiver:
+        created(url, "marks", [topic], receiver.url)
+        producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": topic})
+        producer.init_transactions(10)
+        for value, finish in (("1", producer.commit_transaction), ("2", producer.abort_transaction)):
+            producer.begin_transaction()
+            producer.produce(topic, value)
+            producer.flush(10)
+            finish(10)
+        until(lambda: receiver.values == [1], "what was committed")
+        wait_for_lag(url, "marks")
+        assert receiver.values == [1]
 
 
 def test_the_raw_format_and_headers_of_ones_own(url: str, bootstrap: str, topic: str) -> None:

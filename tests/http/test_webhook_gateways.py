@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 import pytest
+from confluent_kafka import Producer
 from http_call import call
 from webhook_api import create, created, status, wait_for_lag, write
 from webhook_receiver import Received, Receiver, until
@@ -120,6 +121,32 @@ def test_a_webhook_goes_on_when_the_broker_comes_back() -> None:
         until(lambda: len(receiver.taken) >= 10, "the records after the restart")
         wait_for_lag(gateway.url, "returned")
         assert receiver.values == list(range(10))
+
+
+def test_what_others_wrote_among_the_webhooks_stops_nothing(broker: Broker, first: Gateway) -> None:
+    broker.create_topic("among", 1)
+    with Receiver() as receiver:
+        created(first.url, "among", ["among"], receiver.url)
+        producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "others"})
+        producer.init_transactions(10)
+        producer.begin_transaction()
+        for value in (b'{"more":' + b"[" * 100_000, b'{"name":"\xff"}', b"\xff", b"[]", b'{"name":"evil"}'):
+            producer.produce("__culver_webhooks", value, "evil", 0)
+        producer.commit_transaction(10)
+        # One that has followed all along, and one that begins with it, both up to the mark of the transaction.
+        assert create(first.url, "evil", ["among"], receiver.url, paused=True).status == 201
+        producer.begin_transaction()
+        producer.produce("__culver_webhooks", b"{}", "evil", 0)
+        producer.commit_transaction(10)
+        with Gateway(broker.bootstrap_servers, LOOPBACK) as late:
+            for gateway in (first, late):
+                listed = call("GET", f"{gateway.url}/api/webhooks")
+                assert listed.status == 200, listed.body
+                assert {"among", "evil"} <= {each["webhook"]["name"] for each in listed.json["webhooks"]}
+                assert call("POST", f"{gateway.url}/api/webhooks/among/pause").status == 200
+                assert call("POST", f"{gateway.url}/api/webhooks/among/resume").status == 200
+            write(broker.bootstrap_servers, "among", [("k", "1")])
+            until(lambda: receiver.values == [1], "a record")
 
 
 def test_targets_that_are_not_public_are_refused_by_default() -> None:

@@ -9,7 +9,7 @@ from culver.errors import ErrorCode, KafkaError
 from culver.gateway.cluster.cluster import Cluster
 from culver.gateway.cluster.offsets import EARLIEST
 from culver.gateway.cluster.view import TopicPartition
-from culver.gateway.reading.partition_reader import Readers
+from culver.gateway.reading.partition_reader import Cursor, Readers
 from culver.gateway.webhooks.ordering import Ordering, Room
 from culver.gateway.webhooks.subscription import Subscription
 from culver.logging import get_logger
@@ -67,27 +67,32 @@ class Feeding:
 
     async def _feed(self, partition: TopicPartition, committed: int | None) -> None:
         position = committed if committed is not None else await self._patiently(self._start, partition)
-        while True:
-            self._ordering.assign(partition, position)
-            error = await self._read(partition, position)
-            self._on_trouble(f"{partition} cannot be read: {error}")
-            # What was read is sent first, even if the partition has lost it meanwhile.
-            while self._ordering.holds_records(partition):
-                await self._progress.wait()
-            position = self._ordering.positions()[partition]
-            await asyncio.sleep(_RETRY_SECONDS)
-            if isinstance(error, KafkaError) and error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
-                position = await self._patiently(self._earliest, partition)
-            self._ordering.revoke(partition)
-
-    async def _read(self, partition: TopicPartition, position: int) -> Exception:
-        """Read until that is not possible any more; returns why."""
+        # The same one all the time: it notices when the topic it has read is another one after a while.
         cursor = self._readers.open(*partition, position)
+        try:
+            while True:
+                self._ordering.assign(partition, cursor.position)
+                error = await self._read(partition, cursor)
+                self._on_trouble(f"{partition} cannot be read: {error}")
+                # What was read is sent first, even if the partition has lost it meanwhile.
+                while self._ordering.holds_records(partition):
+                    await self._progress.wait()
+                cursor.position = self._ordering.positions()[partition]
+                await asyncio.sleep(_RETRY_SECONDS)
+                if isinstance(error, KafkaError) and error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
+                    cursor.position = await self._patiently(self._earliest, partition)
+                self._ordering.revoke(partition)
+        finally:
+            cursor.close()
+
+    async def _read(self, partition: TopicPartition, cursor: Cursor) -> Exception:
+        """Read until that is not possible any more; returns why."""
         try:
             while True:
                 room = await self._room(partition)
                 bytes_max = min(room.bytes, _READ_MAX_BYTES)
-                records = await cursor.read(records_max=room.records, bytes_max=bytes_max)
+                # What nobody sees is behind the webhook too: it is not to be seen as its lag.
+                records = await cursor.read(records_max=room.records, bytes_max=bytes_max, may_be_empty=True)
                 self._ordering.add(partition, records, cursor.position)
                 self._on_records()
         except (KafkaError, Unreachable) as error:
@@ -95,8 +100,6 @@ class Feeding:
         except Exception as error:  # noqa: BLE001 - the boundary: it is tried again, and does not end unnoticed
             _log.exception("webhook cannot read", partition=str(partition))
             return error
-        finally:
-            cursor.close()
 
     async def _room(self, partition: TopicPartition) -> Room:
         while (room := self._ordering.room(partition)) is None:

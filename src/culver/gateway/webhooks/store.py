@@ -19,7 +19,7 @@ from culver.gateway.cluster.offsets import EARLIEST, LATEST
 from culver.gateway.cluster.topics import create_topic
 from culver.gateway.cluster.view import TopicPartition
 from culver.gateway.producing import Outgoing, Producing
-from culver.gateway.reading.partition_reader import Readers
+from culver.gateway.reading.partition_reader import Cursor, Readers
 from culver.gateway.reading.record import Record
 from culver.gateway.webhooks.subscription import STORE_TOPIC, Subscription, stored
 from culver.logging import get_logger
@@ -153,6 +153,10 @@ class Store:
                 _log.warning("webhooks cannot be read", topic=STORE_TOPIC, error=str(error))
                 await asyncio.sleep(_RETRY_SECONDS)
                 continue
+            except Exception:  # noqa: BLE001 - the boundary: changes must be followed whatever happens
+                _log.exception("webhooks cannot be followed", topic=STORE_TOPIC)
+                await asyncio.sleep(_RETRY_SECONDS)
+                continue
             try:
                 async with asyncio.timeout(_LOOK_SECONDS):
                     await self._look_now.wait()
@@ -171,13 +175,11 @@ class Store:
         try:
             found: dict[str, Subscription] = {}
             while cursor.position < end:
-                for record in await cursor.read(records_max=_READ_RECORDS, bytes_max=_READ_BYTES):
-                    _apply(record, found)
+                await _read_into(found, cursor)
             await self._replace(found, cursor.position)
             while True:
                 found = dict(self._subscriptions)
-                for record in await cursor.read(records_max=_READ_RECORDS, bytes_max=_READ_BYTES):
-                    _apply(record, found)
+                await _read_into(found, cursor)
                 await self._replace(found, cursor.position)
         except KafkaError as error:
             if error.code not in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OFFSET_OUT_OF_RANGE):
@@ -195,6 +197,12 @@ class Store:
                 self._on_change(name)
         async with self._moved:
             self._moved.notify_all()
+
+
+async def _read_into(found: dict[str, Subscription], cursor: Cursor) -> None:
+    """Also what nobody sees, such as marks of somebody's transaction: it is there, and so it is waited for."""
+    for record in await cursor.read(records_max=_READ_RECORDS, bytes_max=_READ_BYTES, may_be_empty=True):
+        _apply(record, found)
 
 
 def _apply(record: Record, into: dict[str, Subscription]) -> None:
