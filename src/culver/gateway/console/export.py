@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from culver.gateway.console.browsing import BACKWARD, FORWARD, Bounds, Browsing, Positions, Work
-from culver.gateway.console.live import LiveResponse, check_room, counted
+from culver.gateway.console.live import LiveResponse, check_room, counted, download_headers, safe_name
 from culver.gateway.console.parameters import (
     PARTITIONS,
     TOPIC,
@@ -28,10 +28,8 @@ from culver.gateway.console.record_filter import Filter
 from culver.gateway.console.records import (
     FILTER,
     ISOLATION,
-    download_headers,
     filter_of,
     is_committed,
-    safe_name,
     walk_of,
 )
 from culver.gateway.push.encoding import record_json
@@ -192,7 +190,7 @@ ROUTES = [
             ISOLATION,
         ),
         answers={200: Answer("The file.", {"type": "string"}, ("application/x-ndjson", "text/csv"))},
-        errors=(404, 422, 429, 503),
+        errors=(403, 404, 422, 429, 503),
         description="Cells that a spreadsheet would take for a formula get a ' in front.",
     ),
 ]

@@ -89,3 +89,20 @@ def check_room(state: ConsoleState) -> None:
     """Refuse a stream while too many are open. An answer that has begun cannot be refused any more."""
     if state.streams >= STREAMS_MAX:
         raise Busy(f"{STREAMS_MAX} tails and exports are open already: close one, or try again later")
+
+
+def safe_name(topic: str) -> str:
+    """A topic's name as a part of a file's name. Culver's topics have only such letters; others' may not."""
+    return "".join(
+        letter if letter.isascii() and (letter.isalnum() or letter in "._-") else "_" for letter in topic
+    )
+
+
+def download_headers(name: str) -> dict[str, str]:
+    """A browser keeps this as a file, and never takes it for a page of this server."""
+    return {
+        "content-disposition": f'attachment; filename="{name}"',
+        "x-content-type-options": "nosniff",
+        "content-security-policy": "sandbox; default-src 'none'",
+        "cache-control": "no-store",
+    }

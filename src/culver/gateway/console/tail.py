@@ -229,7 +229,7 @@ ROUTES = [
             Parameter("Last-Event-ID", "Where the connection before was cut.", where="header"),
         ),
         answers={200: Answer("Events: record, skipped, position, problem.", RecordView, (EVENT_STREAM,))},
-        errors=(404, 422, 429, 503),
+        errors=(403, 404, 422, 429, 503),
         description="`record` has a record as in lists; `skipped` says how many were left out because too many "
         "came; `position` follows each bunch, and its id resumes; `problem` says why the stream ends.",
     ),
