@@ -3,7 +3,7 @@
 import { sentence } from "./format.js";
 import { reached, unreachable } from "./connection.js";
 
-export class ApiError extends Error {
+class ApiError extends Error {
   constructor(status, code, message, remedy = "") {
     super(sentence(message));
     this.status = status;

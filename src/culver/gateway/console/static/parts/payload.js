@@ -32,7 +32,7 @@ export function payload(data, { raw = false } = {}) {
 }
 
 /** Numbers that JavaScript cannot hold would be shown wrong; then the text is shown. */
-export function exact(data) {
+function exact(data) {
   const longest = /\d{16,}/.exec(data.text ?? "");
   return !longest || JSON.stringify(data.json).includes(longest[0]);
 }

@@ -8,7 +8,7 @@ const LANE_PX = 22;
 const TOP_PX = 6;
 const MERGE_PX = 5;
 
-export const LANES = [
+const LANES = [
   { name: "Elections", kinds: ["election", "leaderless", "controller"] },
   { name: "ISR", kinds: ["isr"] },
   { name: "Brokers", kinds: ["broker_up", "broker_down", "log_failed"] },

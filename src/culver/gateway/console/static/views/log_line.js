@@ -49,7 +49,7 @@ function details(line) {
 }
 
 /** The text with its searched words in <mark>; the text itself is only ever text. */
-export function highlighted(text, terms) {
+function highlighted(text, terms) {
   if (!terms.length) return [text];
   const escaped = terms.map((term) => term.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
   const pieces = text.split(new RegExp(`(${escaped.join("|")})`, "gi"));

@@ -160,7 +160,7 @@ function copyButton(text, content) {
 }
 
 /** An address that opens this very record. */
-export function linkTo(topic, record) {
+function linkTo(topic, record) {
   const query = new URLSearchParams({
     partition: record.partition,
     from: `offset:${record.offset}`,

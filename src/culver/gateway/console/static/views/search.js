@@ -197,7 +197,7 @@ function notSetUp(error) {
 }
 
 /** The words to highlight: what is searched for, without the operators. */
-export function termsOf(q) {
+function termsOf(q) {
   const found = q.match(/"[^"]*"|[^\s()"]+/g) ?? [];
   const terms = [];
   for (const [index, term] of found.entries()) {

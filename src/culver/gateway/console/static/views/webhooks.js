@@ -46,7 +46,12 @@ function columns(most, onChange) {
       cell: (row) =>
         button(row.webhook.name, () => webhookDetails(row, onChange), "link", { "data-open": true }),
     },
-    { title: "Calls", look: "name", cell: ({ webhook }) => h("span", { class: "mono" }, webhook.url) },
+    {
+      title: "Calls",
+      narrow: false,
+      look: "name",
+      cell: ({ webhook }) => h("span", { class: "mono" }, webhook.url),
+    },
     { title: "Topics", narrow: false, look: "name", cell: ({ webhook }) => topicsOf(webhook) },
     { title: "State", cell: stateOf },
     { title: "Lag", cell: ({ status }) => bar(status.lag, most) },
