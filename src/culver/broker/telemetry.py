@@ -6,9 +6,8 @@ partitions what came in): recording costs next to nothing, and everything else i
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
-
-from msgspec import structs
 
 from culver import __version__
 from culver.broker.loop_lag import LoopLag
@@ -16,11 +15,12 @@ from culver.broker.partition import NO_INTAKE, Intake, Partition
 from culver.core.broker_report import ApiReport, BrokerReport, HistogramReport, TopicReport
 from culver.core.cluster_events import ClusterEvents
 from culver.core.histogram import BOUNDS_MS, Histogram
-from culver.core.image import NO_LEADER
 
 if TYPE_CHECKING:
     from culver.broker.node import Node
     from culver.core.image_builder import ImageChange
+
+_PARTITIONS_PER_STEP = 200  # so that 10,000 partitions never hold up a request
 
 
 class Telemetry:
@@ -49,12 +49,26 @@ class Telemetry:
             partition.topic, partition.topic_id, partition.index, why, self._node.clock.now_ms()
         )
 
-    def report(self, since_event: int, *, detailed: bool) -> BrokerReport:
-        """All there is to tell; the numbers that take a look at every partition only if they are wanted."""
+    def report(self, since_event: int, *, detailed: bool, done: Callable[[BrokerReport], object]) -> None:
+        """Tell `done` all there is to tell, with a detailed look at every partition only if that is wanted.
+
+        It may be called before this returns. With thousands of partitions others are served in between.
+        """
+        self._forget_deleted_topics()
+        look = _Look(self._node, self._of_deleted_topics, detailed=detailed)
+
+        def go_on() -> None:
+            if look.step():
+                done(self._report(since_event, look))
+            else:
+                self._node.scheduler.call_soon(go_on)
+
+        go_on()
+
+    def _report(self, since_event: int, look: _Look) -> BrokerReport:
         node = self._node
         server = node.server
-        intake = self._intake()
-        report = BrokerReport(
+        return BrokerReport(
             broker=node.broker_id,
             cluster_id=node.image.cluster_id,
             version=__version__,
@@ -63,9 +77,9 @@ class Telemetry:
             controller=node.controller.active,
             received_bytes=server.received_bytes,
             sent_bytes=server.sent_bytes,
-            messages_in=intake.messages,
-            bytes_in=intake.produced_bytes,
-            replicated_bytes_in=intake.replicated_bytes,
+            messages_in=look.messages,
+            bytes_in=look.produced_bytes,
+            replicated_bytes_in=look.replicated_bytes,
             connections=len(server.connections),
             connections_opened=server.connections_opened,
             isr_shrinks=self.events.isr_shrinks,
@@ -82,68 +96,59 @@ class Telemetry:
             },
             last_event=self.events.last_number,
             events=self.events.since(since_event),
-        )
-        if not detailed:
-            return report
-        shape = _Shape(node)
-        return structs.replace(
-            report,
-            detailed=True,
-            partitions=shape.partitions,
-            leaders=shape.leaders,
-            under_replicated=shape.under_replicated,
-            under_min_isr=shape.under_min_isr,
-            offline=shape.offline,
-            failed_logs=shape.failed_logs,
-            topics=shape.topics,
+            detailed=look.detailed,
+            partitions=look.partitions,
+            leaders=look.leaders,
+            under_replicated=look.under_replicated,
+            under_min_isr=look.under_min_isr,
+            failed_logs=look.failed_logs,
+            topics=look.topics,
         )
 
-    def _intake(self) -> Intake:
-        """All that has come in, of partitions held now or earlier. Asked every second, so it is quick."""
-        partitions = list(self._node.partitions)
+    def _forget_deleted_topics(self) -> None:
+        """What came in for them still counts for the broker."""
         former = self._node.partitions.former_intake
         for name in [name for name in former if name not in self._node.image.topics]:
             self._of_deleted_topics = self._of_deleted_topics.plus(former.pop(name))
-        total = self._of_deleted_topics
-        for intake in former.values():
-            total = total.plus(intake)
-        replicated_bytes = sum([partition.replicated_bytes for partition in partitions])
-        internal_bytes = sum([partition.internal_bytes for partition in partitions])
-        appended_bytes = sum([partition.appended_bytes for partition in partitions])
-        return total.plus(
-            Intake(
-                sum([partition.produced_records for partition in partitions]),
-                appended_bytes - replicated_bytes - internal_bytes,
-                replicated_bytes,
-            )
-        )
 
 
-class _Shape:
-    """What one look at every partition gives."""
+class _Look:
+    """At every partition, so many at a time. Inside a step everything is plain sums: it is asked for each second."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, of_deleted_topics: Intake, *, detailed: bool) -> None:
+        self.detailed = detailed
+        self.messages, self.produced_bytes, self.replicated_bytes = of_deleted_topics
         self.partitions = self.leaders = self.under_replicated = self.under_min_isr = self.failed_logs = 0
-        self.offline = 0
         self.topics: dict[str, TopicReport] = {}
-        for topic in node.image.topics.values():
-            self.offline += sum([partition.leader == NO_LEADER for partition in topic.partitions])
-            intake = node.partitions.former_intake.get(topic.name)
-            held = node.partitions.of_topic(topic.name)
-            if intake is None and not held:
-                continue
-            messages, produced_bytes, _ = intake or NO_INTAKE
-            log_bytes = {}
-            for partition in held:
-                more_messages, more_bytes, _ = partition.intake
-                messages += more_messages
-                produced_bytes += more_bytes
-                log_bytes[partition.index] = partition.log.size_bytes
+        self._left = list(node.partitions)
+        for topic, intake in node.partitions.former_intake.items():
+            self._add(topic, intake)
+
+    def step(self) -> bool:
+        """Whether that was the last one."""
+        some, self._left = self._left[:_PARTITIONS_PER_STEP], self._left[_PARTITIONS_PER_STEP:]
+        for partition in some:
+            self._add(partition.topic, partition.intake)
+            if self.detailed:
                 self._look_at(partition)
-            self.topics[topic.name] = TopicReport(messages, produced_bytes, log_bytes)
+        return not self._left
+
+    def _add(self, topic: str, intake: Intake) -> None:
+        messages, produced_bytes, replicated_bytes = intake
+        self.messages += messages
+        self.produced_bytes += produced_bytes
+        self.replicated_bytes += replicated_bytes
+        if self.detailed:
+            known = self.topics.get(topic)
+            if known is None:
+                self.topics[topic] = TopicReport(messages, produced_bytes, {})
+            else:
+                known.messages_in += messages
+                known.bytes_in += produced_bytes
 
     def _look_at(self, partition: Partition) -> None:
         log, state = partition.log, partition.state
+        self.topics[partition.topic].log_bytes[partition.index] = log.size_bytes
         self.partitions += 1
         self.failed_logs += log.failed is not None or log.corruption is not None
         if state is not None:

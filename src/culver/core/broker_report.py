@@ -43,7 +43,7 @@ class ApiReport(msgspec.Struct, frozen=True):
     errors: dict[str, int] = {}
 
 
-class TopicReport(msgspec.Struct, frozen=True):
+class TopicReport(msgspec.Struct):
     """One topic as far as this broker holds it."""
 
     messages_in: int
@@ -89,7 +89,6 @@ class BrokerReport(msgspec.Struct, frozen=True, kw_only=True):
     leaders: int = 0
     under_replicated: int = 0
     under_min_isr: int = 0
-    offline: int = 0
     failed_logs: int = 0
     topics: dict[str, TopicReport] = {}
 

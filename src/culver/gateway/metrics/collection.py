@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 from culver.core.broker_report import BrokerReport
 from culver.errors import KafkaError
@@ -24,10 +23,8 @@ from culver.wire_client import Unreachable
 
 # Prometheus gives up after ten seconds unless told otherwise: what is known by then should have been sent.
 _BROKER_MAX_S = 4.0
-_GROUPS_PER_REQUEST = 200
+_GROUPS_PER_REQUEST = 100
 _WITHOUT_MEMBERS = frozenset({"Empty", "Dead"})
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +43,7 @@ class BrokerFigures:
     report: BrokerReport | None = None
     latest: Mapping[TopicPartition, int] = field(default_factory=dict)
     earliest: Mapping[TopicPartition, int] = field(default_factory=dict)
-    groups: Mapping[str, GroupFigures] = field(default_factory=dict)
+    groups: dict[str, GroupFigures] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,17 +126,13 @@ class _Look:
         names = [group.group_id for group in answer.groups]
         # Versions of the answer that do not tell the state leave it empty.
         busy = [group.group_id for group in answer.groups if group.group_state not in _WITHOUT_MEMBERS]
-        parts = [names[at : at + _GROUPS_PER_REQUEST] for at in range(0, len(names), _GROUPS_PER_REQUEST)]
-        described, offsets = await asyncio.gather(
-            describe_groups(self._cluster, busy),
-            asyncio.gather(*(all_offsets(self._cluster, self._broker_id, some) for some in parts)),
-        )
-        members = {name: len(group.members) for name, group in described.items()}
-        self.figures.groups = {
-            name: GroupFigures(
-                members.get(name, 0), {place: at.offset for place, at in committed.items() if at.offset >= 0}
-            )
-            for part in offsets
-            for name, committed in part.items()
-            if not isinstance(committed, KafkaError)
+        members = {
+            name: len(group.members) for name, group in (await describe_groups(self._cluster, busy)).items()
         }
+        # One behind another: a broker that is asked for ten thousand groups at once keeps its other clients waiting.
+        for at in range(0, len(names), _GROUPS_PER_REQUEST):
+            some = names[at : at + _GROUPS_PER_REQUEST]
+            for name, committed in (await all_offsets(self._cluster, self._broker_id, some)).items():
+                if not isinstance(committed, KafkaError):
+                    offsets = {place: found.offset for place, found in committed.items() if found.offset >= 0}
+                    self.figures.groups[name] = GroupFigures(members.get(name, 0), offsets)

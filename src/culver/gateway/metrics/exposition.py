@@ -8,22 +8,22 @@ half a microsecond.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import accumulate
+from typing import NamedTuple
 
 from culver.core.broker_report import BrokerReport, HistogramReport
 from culver.gateway.cluster.view import NO_LEADER, TopicPartition
 from culver.gateway.metrics.collection import ClusterFigures
 from culver.gateway.metrics.families import FAMILIES
 
-# Lines that are made without letting others have a turn.
+# Lines, and groups, that are written without letting others have a turn.
 _PIECE_LINES = 1_000
+_PIECE_GROUPS = 100
 
 Sample = tuple[str, float]
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
+class Waiting(NamedTuple):
     """How far one group is behind in one partition. `seconds` is None where that is not known."""
 
     place: TopicPartition
@@ -99,28 +99,34 @@ def _groups(figures: ClusterFigures, waiting: Mapping[str, list[Waiting]]) -> It
         "kafka_consumergroup_members",
         ((_labels(consumergroup=name), group.members) for name, group in figures.groups.items()),
     )
-    lines = [
-        (_labels(consumergroup=group, topic=each.place.topic, partition=each.place.partition), each)
-        for group, behind in waiting.items()
-        for each in behind
-    ]
-    yield from _family(
-        "kafka_consumergroup_current_offset", ((labels, each.committed) for labels, each in lines)
-    )
-    yield from _family("kafka_consumergroup_lag", ((labels, each.lag) for labels, each in lines))
-    yield from _family(
+    # All families of a group's partitions in one go: each line's labels are written once, and others get a turn.
+    names = (
+        "kafka_consumergroup_current_offset",
+        "kafka_consumergroup_lag",
         "culver_consumergroup_lag_seconds",
-        ((labels, each.seconds) for labels, each in lines if each.seconds is not None),
+        "kafka_consumergroup_current_offset_sum",
+        "kafka_consumergroup_lag_sum",
     )
-    committed: dict[str, int] = {}
-    lag: dict[str, int] = {}
-    for group, behind in waiting.items():
+    at, lag, seconds, at_sum, lag_sum = families = [[_head(name)] for name in names]
+    for number, (group, behind) in enumerate(waiting.items()):
+        sums: dict[str, tuple[int, int]] = {}
         for each in behind:
-            labels = _labels(consumergroup=group, topic=each.place.topic)
-            committed[labels] = committed.get(labels, 0) + each.committed
-            lag[labels] = lag.get(labels, 0) + each.lag
-    yield from _family("kafka_consumergroup_current_offset_sum", committed.items())
-    yield from _family("kafka_consumergroup_lag_sum", lag.items())
+            topic = each.place.topic
+            labels = _labels(consumergroup=group, topic=topic, partition=each.place.partition)
+            at.append(f"{names[0]}{{{labels}}} {each.committed}\n")
+            lag.append(f"{names[1]}{{{labels}}} {each.lag}\n")
+            if each.seconds is not None:
+                seconds.append(f"{names[2]}{{{labels}}} {each.seconds}\n")
+            known = sums.get(topic, (0, 0))
+            sums[topic] = known[0] + each.committed, known[1] + each.lag
+        for topic, (committed, behind_by) in sums.items():
+            labels = _labels(consumergroup=group, topic=topic)
+            at_sum.append(f"{names[3]}{{{labels}}} {committed}\n")
+            lag_sum.append(f"{names[4]}{{{labels}}} {behind_by}\n")
+        if not number % _PIECE_GROUPS:
+            yield ""
+    for lines in families:
+        yield "".join(lines)
 
 
 def _brokers(reports: list[BrokerReport]) -> Iterator[str]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from typing import TypeVar
 
 from culver.errors import KafkaError
 from culver.gateway.cluster.cluster import Cluster
@@ -25,6 +26,10 @@ _MAX_AGE_S = 1.0
 # Records read at one look to learn when they came, and how long that may take: the rest has its turn at the next.
 _READS_MAX = 20
 _READS_MAX_S = 2.0
+# Groups that are looked at without letting others have a turn.
+_GROUPS_PER_TURN = 200
+
+T = TypeVar("T")
 
 
 class Metrics:
@@ -62,39 +67,33 @@ class Metrics:
     async def _waiting(self, figures: ClusterFigures) -> dict[str, list[Waiting]]:
         """How far every group is behind, in offsets and in time."""
         now_ms = time.time_ns() // 1_000_000
-        behind: dict[str, list[tuple[TopicPartition, int, int]]] = {}
-        for name, group in figures.groups.items():
-            behind[name] = [
-                (place, committed, max(0, figures.latest[place] - committed))
-                for place, committed in group.committed.items()
-                if place in figures.latest
-            ]
-        read_by_groups = {place for places in behind.values() for place, _, _ in places}
-        self._lag_times.look(now_ms, [(place, figures.latest[place]) for place in read_by_groups])
-        first_unread = {
-            (place, max(committed, figures.earliest.get(place, 0)))
-            for places in behind.values()
-            for place, committed, lag in places
-            if lag
-        }
+        latest, earliest = figures.latest, figures.earliest
+        read_by_groups: set[TopicPartition] = set()
+        # What retention took before it was read does not wait any more.
+        first_unread: set[tuple[TopicPartition, int]] = set()
+        async for group in _in_turns(figures.groups.values()):
+            read_by_groups.update(group.committed)
+            for place, committed in group.committed.items():
+                if latest.get(place, 0) > committed:
+                    first_unread.add((place, max(committed, earliest.get(place, 0))))
+        self._lag_times.look(now_ms, [(place, latest[place]) for place in read_by_groups if place in latest])
         self._lag_times.forget_reads_but(first_unread)
         await self._read_some(first_unread)
-        return {
-            name: [
-                Waiting(place, committed, lag, self._seconds(figures, place, committed, lag, now_ms))
-                for place, committed, lag in places
+        waiting: dict[str, list[Waiting]] = {}
+        async for name, group in _in_turns(figures.groups.items()):
+            waiting[name] = [
+                self._one(place, committed, latest[place], earliest.get(place, 0), now_ms)
+                for place, committed in group.committed.items()
+                if place in latest
             ]
-            for name, places in behind.items()
-        }
+        return waiting
 
-    def _seconds(
-        self, figures: ClusterFigures, place: TopicPartition, committed: int, lag: int, now_ms: int
-    ) -> float | None:
-        if not lag:
-            return 0.0
-        # What retention took before it was read does not wait any more.
-        came_at_ms = self._lag_times.came_at_ms(place, max(committed, figures.earliest.get(place, 0)))
-        return None if came_at_ms is None else round(max(0.0, now_ms - came_at_ms) / 1000, 3)
+    def _one(self, place: TopicPartition, committed: int, latest: int, earliest: int, now_ms: int) -> Waiting:
+        if latest <= committed:
+            return Waiting(place, committed, 0, 0.0)
+        came_at_ms = self._lag_times.came_at_ms(place, max(committed, earliest))
+        seconds = None if came_at_ms is None else round(max(0.0, now_ms - came_at_ms) / 1000, 3)
+        return Waiting(place, committed, latest - committed, seconds)
 
     async def _read_some(self, first_unread: Iterable[tuple[TopicPartition, int]]) -> None:
         unknown = [(place, at) for place, at in first_unread if self._lag_times.came_at_ms(place, at) is None]
@@ -110,3 +109,10 @@ class Metrics:
             return
         if records:
             self._lag_times.has_been_read(place, offset, records[0].timestamp_ms)
+
+
+async def _in_turns(items: Iterable[T]) -> AsyncIterator[T]:
+    for number, item in enumerate(items, start=1):
+        yield item
+        if not number % _GROUPS_PER_TURN:
+            await asyncio.sleep(0)
