@@ -183,8 +183,26 @@ def test_the_broker_loads_nothing_of_the_gateway() -> None:
     assert heavy & set(loaded.split()) == set()
 
 
-def test_a_gateway_with_settings_that_cannot_be_used_says_so_at_once() -> None:
-    command = [sys.executable, "-m", "culver", "gateway", "--set", "culver.http.body.max.bytes=much"]
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (
+            ["--set", "culver.http.body.max.bytes=much"],
+            "the configuration cannot be used: culver.http.body.max.bytes: 'much' is not a whole number",
+        ),
+        (
+            ["-X", "no.such.setting=1"],
+            'the Kafka client cannot be used: No such configuration property: "no.such',
+        ),
+        (["-b", "nowhere:port"], "'nowhere:port' is no broker address"),
+    ],
+    ids=["setting", "client setting", "cluster"],
+)
+def test_a_gateway_that_cannot_work_with_what_it_is_told_says_so(
+    arguments: list[str], complaint: str
+) -> None:
+    command = [sys.executable, "-m", "culver", "gateway", "--http", "127.0.0.1:0", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
     assert done.returncode == ExitCode.USAGE
-    assert "culver.http.body.max.bytes: 'much' is not a whole number" in done.stderr
+    assert f"culver: {complaint}" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -62,4 +62,7 @@ def gateway(
     except OSError as error:
         raise cannot_listen_for_http(chosen.http, error) from None
     with listener:
-        return serve(chosen, listener)
+        try:
+            return serve(chosen, listener)
+        except ValueError as error:
+            raise Failure(str(error), code=ExitCode.USAGE) from None

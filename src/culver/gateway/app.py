@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.routing import BaseRoute, WebSocketRoute
@@ -44,16 +41,7 @@ PAGES: list[BaseRoute] = [
 
 
 def build(services: Services) -> Starlette:
-    """The ASGI application. The services start and close with its lifespan."""
-
-    @asynccontextmanager
-    async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        await services.start()
-        try:
-            yield
-        finally:
-            await services.close()
-
+    """The ASGI application. The services are started and closed by whoever runs it."""
     app = Starlette(
         routes=[*routes([*ENDPOINTS, openapi.endpoint(ENDPOINTS)]), *WEBSOCKETS, *PAGES],
         middleware=[
@@ -61,7 +49,6 @@ def build(services: Services) -> Starlette:
             Middleware(PlaceCheck, http=services.settings.http),
         ],
         exception_handlers=EXCEPTION_HANDLERS,
-        lifespan=lifespan,
     )
     app.state.services = services
     return app

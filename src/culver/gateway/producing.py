@@ -7,6 +7,7 @@ a thread of its own, which hands them to the loop in bunches: one wake-up of the
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -22,6 +23,8 @@ from culver.gateway.known_topics import KnownTopics
 from culver.logging import get_logger
 
 _log = get_logger("culver.gateway.producing")
+# librdkafka writes with the standard library's logging, and its lines come out as ours do.
+_RDKAFKA_LOG = logging.getLogger("culver.gateway.librdkafka")
 
 ACKS = ("all", "1", "0")
 NO_PARTITION = -1  # the partitioner chooses: by the key, or any
@@ -111,8 +114,14 @@ class Producing:
         self._closing = False
 
     async def start(self) -> None:
-        """Make the usual producer, which needs half a second to introduce itself to the cluster."""
-        self._producer("all")
+        """Make the usual producer, which needs half a second to introduce itself to the cluster.
+
+        ValueError when librdkafka does not take its settings.
+        """
+        try:
+            self._producer("all")
+        except confluent_kafka.KafkaException as error:
+            raise ValueError(f"the Kafka client cannot be used: {error.args[0].str()}") from None
 
     async def send(self, records: Sequence[Outgoing], *, acks: str = "all") -> list[Sent]:
         """Write the records and wait until each is acknowledged as asked, or has failed: one Sent each, in order.
@@ -233,7 +242,7 @@ class _Producer:
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._loop = asyncio.get_running_loop()
-        self._producer = confluent_kafka.Producer(dict(settings), logger=_rdkafka_log())
+        self._producer = confluent_kafka.Producer(dict(settings), logger=_RDKAFKA_LOG)
         self._produce = self._producer.produce
         self._reports: list[tuple[_Delivery, int, Sent]] = []
         self._ending = False
@@ -292,11 +301,13 @@ class _Producer:
         threading.Thread(target=self.close, name="producer-close", daemon=True).start()
 
     def close(self) -> None:
+        """Wait a while for what is under way, then give it up. Nothing may be handed over any more."""
+        # First the thread, so that reports come in one place: those of flush() come here.
+        self._ending = True
+        self._thread.join()
         self._producer.flush(_CLOSE_SECONDS)
         self._producer.purge()
         self._producer.flush(_CLOSE_SECONDS)
-        self._ending = True
-        self._thread.join()
         self._hand_over()
 
 
@@ -314,9 +325,3 @@ def kafka_error(error: Any) -> KafkaError:
         info = ERRORS.get(error.code()) if error.code() > 0 else None
         code = info.code if info is not None else ErrorCode.UNKNOWN_SERVER_ERROR
     return KafkaError(code, error.str())
-
-
-def _rdkafka_log() -> Any:
-    import logging
-
-    return logging.getLogger("culver.gateway.librdkafka")

@@ -32,7 +32,10 @@ _UNSENT_MAX_BYTES = 128 * 1024
 
 
 def serve(settings: GatewaySettings, listener: socket.socket) -> int:
-    """Run the gateway on a socket that listens, until SIGTERM or SIGINT; the exit code."""
+    """Run the gateway on a socket that listens, until SIGTERM or SIGINT; the exit code.
+
+    ValueError when the address of the cluster, or a setting of the Kafka client, is none.
+    """
     # The thread that brings delivery reports must not wait five milliseconds, Python's default, for its turn.
     sys.setswitchinterval(_SWITCH_INTERVAL_SECONDS)
     # Accepted connections inherit it. The kernel alone knows whether the other side takes anything, and closes a
@@ -52,7 +55,7 @@ async def _serve(settings: GatewaySettings, listener: socket.socket) -> int:
         http=LimitedHttpProtocol,
         ws="websockets-sansio",
         loop="none",
-        lifespan="on",
+        lifespan="off",
         log_config=None,
         access_log=False,
         server_header=False,
@@ -67,9 +70,12 @@ async def _serve(settings: GatewaySettings, listener: socket.socket) -> int:
         # Not behind a proxy that it knows of: what a client says about itself counts for nothing.
         proxy_headers=False,
     )
-    server = _Server(config, services, _url(settings.http, listener))
-    await server.serve(sockets=[listener])
-    return 0 if server.started else 1
+    await services.start()
+    try:
+        await _Server(config, services, _url(settings.http, listener)).serve(sockets=[listener])
+    finally:
+        await services.close()
+    return 0
 
 
 def _url(address: str, listener: socket.socket) -> str:
