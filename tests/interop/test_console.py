@@ -353,6 +353,10 @@ def test_an_address_can_be_shared(console: Console) -> None:
     shared = console.open(page.url.removeprefix(console.url))
     expect(shared.locator(".record").first).to_have_attribute("data-place", "1:9")
     assert shared.locator(".record-body").inner_text() == body
+    expect(shared.get_by_label("Partition", exact=True)).to_have_value("1")
+    expect(shared.get_by_label("Partition", exact=True).locator("option")).to_have_text(
+        ["All", "0", "1", "2"]
+    )
     page.go_back()
     expect(page.locator(".record").first).not_to_have_attribute("data-place", "1:9")
 

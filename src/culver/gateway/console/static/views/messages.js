@@ -20,6 +20,7 @@ const SEEKING = ["partition", "from", "direction", "filter", "live", "isolation"
 export function messagesPage(context) {
   const browser = new Browser(context);
   browser.seek();
+  browser.learnPartitions();
   return { update: (query) => browser.update(query) };
 }
 
@@ -116,12 +117,18 @@ class Browser {
     }
   }
 
+  /** An answer names only the partitions that were asked for; the choice is among all. */
+  async learnPartitions() {
+    try {
+      const topic = await get(path`/api/topics/${this.#topic}`, {}, { signal: this.#signal });
+      this.#partitionsCount = topic.partitions_count;
+      this.#tools.setPartitions(topic.partitions_count);
+    } catch {
+      // What is wrong is told where the messages should be.
+    }
+  }
+
   #add(answer) {
-    this.#partitionsCount = Math.max(
-      this.#partitionsCount ?? 0,
-      ...answer.partitions.map((each) => each.partition + 1),
-    );
-    this.#tools.setPartitions(this.#partitionsCount);
     for (const record of answer.records) {
       if (!this.#seen.has(placeOf(record))) this.#list.append(this.#element(record, false));
     }
