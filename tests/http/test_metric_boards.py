@@ -119,3 +119,15 @@ def test_a_dashboard_has_no_two_panels_with_one_id_and_a_chosen_data_source() ->
         for panel in board["panels"]:
             if panel["type"] != "row":
                 assert panel["datasource"]["uid"] == "${datasource}"
+
+
+def test_every_metric_is_documented() -> None:
+    text = (OPERATIONS.parent / "docs" / "metrics.md").read_text()
+    names = {
+        name.removesuffix(suffix) for name in GATEWAY_NAMES for suffix in _SUFFIXES if name.endswith(suffix)
+    }
+    names |= {
+        name for name in GATEWAY_NAMES if not name.endswith(_SUFFIXES) and not name.startswith("process_")
+    }
+    for name in {*FAMILIES, *names}:
+        assert f"`{name}`" in text, name
