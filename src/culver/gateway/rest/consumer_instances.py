@@ -30,8 +30,11 @@ _log = get_logger("culver.gateway.consumers")
 
 # What librdkafka may fetch ahead for one instance.
 _FETCHED_AHEAD_KIB = 2048
+_FETCH_WAIT_MS = 200
 _MAX_POLL_INTERVAL_MS = 86_400_000
-_SWEEP_SECONDS_MAX = 1.0
+_SWEEP_SECONDS_MAX = 0.5
+# Without a request for so long, an instance stops fetching, and only takes part in its group.
+_IDLE_SECONDS = 0.5
 _CLOSE_SECONDS = 10.0
 
 T = TypeVar("T")
@@ -166,6 +169,8 @@ class ConsumerInstances:
             # Only what has been handed to the client counts as read, not what lies fetched ahead.
             "enable.auto.offset.store": False,
             "queued.max.messages.kbytes": _FETCHED_AHEAD_KIB,
+            # A seek, or the first read after a rest, waits for the fetch that is under way to end.
+            "fetch.wait.max.ms": _FETCH_WAIT_MS,
             # An instance lives for as long as its own timeout says, however seldom it reads.
             "max.poll.interval.ms": min(
                 max(self._settings.consumer_instance_timeout_ms + 60_000, 300_000), _MAX_POLL_INTERVAL_MS
@@ -193,17 +198,29 @@ class ConsumerInstances:
                 await self._in_thread(lambda: consumer.close(has_read=has_read))
 
     async def _sweep(self) -> None:
-        """Close what has not been used for too long. When the gateway ends, nobody waits for a long poll."""
+        """Look after those that nobody uses at the moment. When the gateway ends, nobody waits for a long poll."""
         while not await self._stops_within(min(_SWEEP_SECONDS_MAX, self._timeout_s / 4)):
-            now = time.monotonic()
             for instance in list(self._instances.values()):
-                idle = not instance.waiting and not instance.turn.locked()
-                if idle and now - instance.used_at > self._timeout_s:
+                if instance.waiting or instance.turn.locked():
+                    continue
+                idle_s = time.monotonic() - instance.used_at
+                if idle_s > self._timeout_s:
                     _log.info("consumer instance expired", group=instance.group, instance=instance.name)
                     self._remove(instance)
+                elif idle_s > _IDLE_SECONDS:
+                    await self._stay_member(instance)
         for instance in self._instances.values():
             if instance.consumer is not None:
                 instance.consumer.hurry()
+
+    async def _stay_member(self, instance: ConsumerInstance) -> None:
+        async with instance.turn:
+            consumer = instance.consumer
+            if consumer is not None:
+                try:
+                    await self._in_thread(consumer.stay_member)
+                except Exception as error:  # noqa: BLE001 (whatever befalls one, the others are looked after)
+                    _log.error("resting consumer instance", instance=instance.name, error=repr(error))
 
     async def _stops_within(self, seconds: float) -> bool:
         with suppress(TimeoutError):

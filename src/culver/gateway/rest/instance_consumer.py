@@ -54,6 +54,8 @@ class InstanceConsumer:
         # What the last answer held: it counts as read when the client comes for more.
         self._answered: dict[TopicPartition, int] = {}
         self._failure: KafkaError | None = None
+        # Assigned, but not fetched while the client stays away.
+        self._paused: set[TopicPartition] = set()
         self._hurried = threading.Event()
 
     def hurry(self) -> None:
@@ -94,6 +96,7 @@ class InstanceConsumer:
 
     def unsubscribe(self) -> None:
         """Leave the group, or give up partitions that were assigned by hand."""
+        self._resume()
         self._called(self._consumer.unsubscribe if self._subscribed is not None else self._consumer.unassign)
         self._subscribed = None
         self._is_assigned = False
@@ -119,6 +122,7 @@ class InstanceConsumer:
 
     def _reassign(self, places: Iterable[TopicPartition]) -> None:
         """Begin anew, each partition where the client is; where it has read nothing yet, at the committed offset."""
+        self._resume()
         self._waiting.clear()
         positions = [
             confluent_kafka.TopicPartition(*place, self._positions.get(place, OFFSET_INVALID))
@@ -133,6 +137,8 @@ class InstanceConsumer:
         for place in gone:
             self._positions.pop(place, None)
             self._answered.pop(place, None)
+        # librdkafka remembers the pause, and would apply it when the partition comes back.
+        self._resume(gone)
 
     # --- positions and offsets ---
 
@@ -219,6 +225,7 @@ class InstanceConsumer:
                 "the instance has neither subscribed to topics nor partitions assigned",
             )
         self._count_as_read()
+        self._resume()
         records: list[ConsumedRecord] = []
         read_bytes = 0
         deadline = time.monotonic() + wait_ms / 1000
@@ -261,6 +268,29 @@ class InstanceConsumer:
             starts.setdefault(TopicPartition(record.topic, record.partition), record.offset)
         held = set(self.assignment())
         self.seek({place: offset for place, offset in starts.items() if place in held})
+
+    def stay_member(self) -> None:
+        """Take part in what the group does while the client does not read, so that it holds up no other member."""
+        if self._subscribed is None:
+            return
+        new = set(self.assignment()) - self._paused
+        if new:
+            self._called(self._consumer.pause, [confluent_kafka.TopicPartition(*place) for place in new])
+            self._paused |= new
+        message = self._called(self._consumer.poll, 0)
+        if message is None:
+            return
+        if message.error() is None:
+            self._waiting.append(message)
+        elif not (failure := kafka_error(message.error())).retriable:
+            self._failure = failure
+
+    def _resume(self, among: Iterable[TopicPartition] | None = None) -> None:
+        """Fetch again what was paused: all of it, or what is among these."""
+        resumed = self._paused.copy() if among is None else self._paused.intersection(among)
+        if resumed:
+            self._paused -= resumed
+            self._called(self._consumer.resume, [confluent_kafka.TopicPartition(*place) for place in resumed])
 
     def _next(self, wait_s: float, given_up: threading.Event | None) -> Any:
         """The next message, waiting or fetched; None when none comes in time. Raises KafkaError."""
