@@ -178,7 +178,8 @@ class GroupPartitions:
     async def _commit_in_time(self) -> None:
         while True:
             try:
-                await asyncio.wait_for(self._progress.wait(), _HEALTH_SECONDS)
+                async with asyncio.timeout(_HEALTH_SECONDS):
+                    await self._progress.wait()
                 self._progress.clear()
                 await self.commit()
             except TimeoutError:

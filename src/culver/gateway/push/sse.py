@@ -125,9 +125,8 @@ class EventStream(Response):
         if not gone.done() or gone.cancelled():
             error = subscription.ended.result()
             with suppress(TimeoutError):  # a receiver that stalls does not hear it
-                await asyncio.wait_for(
-                    receiver.finish(None if error is None else failed(error)), FAREWELL_SECONDS
-                )
+                async with asyncio.timeout(FAREWELL_SECONDS):
+                    await receiver.finish(None if error is None else failed(error))
 
     async def _keep_alive(
         self, subscription: Subscription, receiver: _EventReceiver, gone: asyncio.Task[None]

@@ -337,7 +337,8 @@ class Subscription:
             if (wait_ms := due_ms - _now_ms()) > 0:
                 self._refused.clear()  # a later refusal may be due sooner
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._refused.wait(), wait_ms / 1000)
+                    async with asyncio.timeout(wait_ms / 1000):
+                        await self._refused.wait()
                 continue
             self._put_refused_first()
             await self._credited.wait()

@@ -67,7 +67,8 @@ async def push(websocket: WebSocket) -> None:
 
 async def _first_message(websocket: WebSocket) -> Wish:
     try:
-        said = await asyncio.wait_for(_receive(websocket), SUBSCRIBE_SECONDS)
+        async with asyncio.timeout(SUBSCRIBE_SECONDS):
+            said = await _receive(websocket)
     except TimeoutError:
         raise _Refused(
             Problem.REQUEST_TIMEOUT, f"no subscribe came within {SUBSCRIBE_SECONDS:g} seconds"

@@ -224,5 +224,6 @@ class ConsumerInstances:
 
     async def _stops_within(self, seconds: float) -> bool:
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._stopping.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._stopping.wait()
         return self._stopping.is_set()
