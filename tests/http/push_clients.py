@@ -65,10 +65,10 @@ class Connection:
     async def values(self, count: int) -> list[Any]:
         return [record.data["value"] for record in await self.records(count)]
 
-    async def is_quiet(self, seconds: float = QUIET_SECONDS) -> bool:
+    async def is_quiet(self) -> bool:
         """Does no record come for a while? There is nothing but time to wait for."""
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(QUIET_SECONDS):
                 await self.records(1)
         except TimeoutError:
             return True

@@ -21,7 +21,11 @@ from culver.testing.gateway import Gateway
 _serial_numbers = itertools.count(1)
 
 BUFFER_BYTES = 128 * 1024
-SETTINGS = {"culver.http.push.buffer.bytes": BUFFER_BYTES}
+READING_BYTES = 4 * 1024 * 1024
+SETTINGS = {
+    "culver.http.push.buffer.bytes": BUFFER_BYTES,
+    "culver.http.reading.buffer.max.bytes": READING_BYTES,
+}
 BROKER_SETTINGS = {"group.consumer.heartbeat.interval.ms": 100, "group.consumer.session.timeout.ms": 1000}
 
 
@@ -83,17 +87,22 @@ def test_a_broker_that_restarts_is_waited_for_and_nothing_is_lost() -> None:
             await produce(cluster, topic, numbered(200, 10), partition=1)
             expected = {*range(100, 110), *range(200, 210)}
             at_least_once: set[int] = set()
-            while not expected <= at_least_once:
-                record = await next_record(socket)
-                at_least_once.add(record.data["value"])
-                await socket.send("ack", ids=[record.id])
-            exactly_once = [(await next_record(events)).data["value"] for _ in expected]
-            assert set(exactly_once) == expected
+
+            async def acknowledge_all() -> None:
+                while True:
+                    record = await next_record(socket)
+                    at_least_once.add(record.data["value"])
+                    await socket.send("ack", ids=[record.id])
 
             async def all_committed() -> bool:
                 return await committed(cluster, topic) == {0: 20, 1: 10}
 
+            acknowledging = asyncio.create_task(acknowledge_all())
+            exactly_once = [(await next_record(events)).data["value"] for _ in expected]
+            assert set(exactly_once) == expected
             await until(all_committed)
+            assert at_least_once >= expected
+            acknowledging.cancel()
 
     with (
         Broker({topic: 2}, config=BROKER_SETTINGS) as broker,
@@ -185,10 +194,13 @@ def test_a_stream_with_nothing_to_say_shows_that_it_is_alive(
     async def test() -> None:
         async with connected(broker.bootstrap_servers) as cluster, sse(impatient.url, topic) as events:
             await events.expect("assigned")
-            await events.is_quiet(1.5)
+
+            async def has_comments() -> bool:
+                return await events.is_quiet() and events.comments >= 2
+
+            await until(has_comments)
             await produce(cluster, topic, [b"at last"])
             assert await events.values(1) == ["at last"]
-            assert events.comments >= 2
 
     run(test)
 
@@ -199,25 +211,24 @@ def test_a_hundred_stalled_receivers_cost_their_bound_and_nobody_else_anything(
     topic = make_topic(4)
 
     async def test() -> None:
-        async with connected(broker.bootstrap_servers) as cluster, sse(gateway.url, topic) as first:
-            await first.expect("assigned")
+        async with connected(broker.bootstrap_servers) as cluster:
             for partition in range(4):
-                for _ in range(2):
+                for _ in range(8):
                     await produce(cluster, topic, [b"x" * 1000] * 500, partition)
-            await first.records(4000)
-            before_bytes = resident_bytes(gateway.pid)
-            with ExitStack() as stack:
-                for _ in range(100):
-                    stalled = stack.enter_context(Stalled(gateway.url))
-                    await stalled.sse(topic=topic, start="earliest")
-                async with sse(gateway.url, topic) as second:
-                    await second.expect("assigned")
-                    slowest_s = [await slowest(cluster, topic, [first, second]) for _ in range(30)]
-                grown_bytes = resident_bytes(gateway.pid) - before_bytes
-            # Held back by the bound, one piece on its way, and what the transport holds: not the 4 MB that are there.
-            print("GROWN", grown_bytes, before_bytes, sorted(slowest_s))
-            assert grown_bytes < 100 * (BUFFER_BYTES + 4 * 64 * 1024)
-            assert sorted(slowest_s)[15] < 0.5
+            async with sse(gateway.url, topic) as first:
+                await slowest(cluster, topic, [first])
+                before_bytes = resident_bytes(gateway.pid)
+                with ExitStack() as stack:
+                    for _ in range(100):
+                        stalled = stack.enter_context(Stalled(gateway.url))
+                        await stalled.sse(topic=topic, start="earliest")
+                    async with sse(gateway.url, topic) as second:
+                        taken_s = [await slowest(cluster, topic, [first, second]) for _ in range(50)]
+                    grown_bytes = resident_bytes(gateway.pid) - before_bytes
+        # Each has 16 MB before it. What is held for it is the bound, and about as much in its connection; an
+        # allocator does not give back all that was used for a moment.
+        assert grown_bytes < 100 * 1024 * 1024
+        assert sorted(taken_s)[25] < 0.5
 
     run(test)
 

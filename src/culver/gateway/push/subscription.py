@@ -36,7 +36,7 @@ Arguments = ParamSpec("Arguments")
 _READ_RECORDS_MAX = 500
 _READ_BYTES_MAX = 256 * 1024
 # What goes to the connection in one piece. Larger pieces would wait in its buffer, where nothing bounds them.
-_PIECE_BYTES = 64 * 1024
+_PIECE_BYTES = 32 * 1024
 # A receiver that does not even take notices is not one.
 _NOTICES_MAX = 1000
 _RETRY_SECONDS = 0.5
