@@ -31,6 +31,7 @@ _log = get_logger("culver.gateway.consumers")
 # What librdkafka may fetch ahead for one instance.
 _FETCHED_AHEAD_KIB = 2048
 _FETCH_WAIT_MS = 200
+_HEARTBEAT_MS = 1000
 _MAX_POLL_INTERVAL_MS = 86_400_000
 _SWEEP_SECONDS_MAX = 0.5
 # Without a request for so long, an instance stops fetching, and only takes part in its group.
@@ -171,6 +172,8 @@ class ConsumerInstances:
             "queued.max.messages.kbytes": _FETCHED_AHEAD_KIB,
             # A seek, or the first read after a rest, waits for the fetch that is under way to end.
             "fetch.wait.max.ms": _FETCH_WAIT_MS,
+            # So long it takes to hear that the group changes.
+            "heartbeat.interval.ms": _HEARTBEAT_MS,
             # An instance lives for as long as its own timeout says, however seldom it reads.
             "max.poll.interval.ms": min(
                 max(self._settings.consumer_instance_timeout_ms + 60_000, 300_000), _MAX_POLL_INTERVAL_MS
