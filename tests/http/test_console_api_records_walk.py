@@ -299,3 +299,28 @@ def test_a_partition_that_cannot_be_read_does_not_hide_the_others() -> None:
 def test_a_cursor_that_nobody_gave_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="cursor"):
         Positions.parse(text)
+
+
+def test_a_walk_that_goes_on_reads_every_record_once() -> None:
+    log = Log(
+        {
+            index: [record(offset, b"x", partition=index, timestamp_ms=offset) for offset in range(5000)]
+            for index in range(3)
+        }
+    )
+
+    async def run() -> tuple[list[Record], int]:
+        browsing = Browsing(log, "t", log.bounds, log.start(FORWARD), limit=500, goes_on=True)
+        found: list[Record] = []
+        scanned = 0
+        while True:
+            page = await browsing.find(Work.begin())
+            found += page.records
+            scanned += page.work.records
+            if page.stopped == "end":
+                return found, scanned
+
+    found, scanned = asyncio.run(run())
+    assert len(found) == scanned == 15_000
+    assert [each.timestamp_ms for each in found] == sorted(each.timestamp_ms for each in found)
+    assert log.reads == 3

@@ -8,9 +8,10 @@ far it came, and can be gone on with.
 from __future__ import annotations
 
 import asyncio
+import heapq
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -26,9 +27,13 @@ SCANNED_BYTES_MAX = 64 * 1024 * 1024
 SCAN_SECONDS_MAX = 5.0
 # What is held of all partitions together while they are merged.
 _HELD_BYTES_MAX = 32 * 1024 * 1024
-_READ_BYTES_MIN = 64 * 1024
-_FILTERED_READ = 1000
-_READ_RECORDS_MIN = 10
+_HELD_BYTES_MIN = 64 * 1024
+# What one read may bring. A broker gives whole batches, and what is not taken of them is read and unpacked again: who
+# goes through a topic takes much at a time, who wants a page little.
+_SCAN_READ_RECORDS, _SCAN_READ_BYTES = 10_000, 4 * 1024 * 1024
+_PAGE_READ_RECORDS_MIN, _PAGE_READ_BYTES_MIN = 10, 128 * 1024
+_BYTES_PER_RECORD = 1024
+_RECORDS_AT_A_TIME = 500
 _READS_AT_ONCE = 16
 _RECORD_OVERHEAD_BYTES = 64
 _WINDOW_MAX = 1 << 40
@@ -159,7 +164,9 @@ class Browsing:
         limit: int,
         committed: bool = True,
         wanted: Callable[[Record], bool] | None = None,
+        goes_on: bool = False,
     ) -> None:
+        """With `goes_on` the walk is meant to go on after the page: `find` is called again."""
         self._reader = reader
         self._topic = topic
         self._direction = positions.direction
@@ -167,10 +174,14 @@ class Browsing:
         self._committed = committed
         self._wanted = wanted
         count = max(1, len(positions.offsets))
-        self._read_bytes = max(_READ_BYTES_MIN, _HELD_BYTES_MAX // count)
-        # Enough for the page if the partitions have equal shares of it, and some more.
-        share = max(_READ_RECORDS_MIN, 2 * limit // count)
-        self._read_records = _FILTERED_READ if wanted else share
+        self._held_bytes = max(_HELD_BYTES_MIN, _HELD_BYTES_MAX // count)
+        if wanted is not None or goes_on:
+            self._read_records, read_bytes = _SCAN_READ_RECORDS, _SCAN_READ_BYTES
+        else:
+            # Enough for the page if the partitions have equal shares of it, and some more.
+            self._read_records = max(_PAGE_READ_RECORDS_MIN, 2 * limit // count)
+            read_bytes = max(_PAGE_READ_BYTES_MIN, self._read_records * _BYTES_PER_RECORD)
+        self._read_bytes = min(read_bytes, self._held_bytes)
         self._walks = [
             _Walk(
                 partition,
@@ -180,47 +191,57 @@ class Browsing:
             )
             for partition, offset in sorted(positions.offsets.items())
         ]
+        # Those of which nothing waits for its turn, and the others by what comes next.
+        self._empty = list(self._walks)
+        self._next: list[tuple[int, int, _Walk]] = []
         self._turns = asyncio.Semaphore(_READS_AT_ONCE)
 
     async def find(self, work: Work) -> Found:
         """The next records, up to the limit."""
         found: list[Record] = []
-        stopped = ""
-        while len(found) < self._limit and not stopped:
-            await self._fill(work)
+        while len(found) < self._limit:
             # A partition that was not looked at to the end may hold what comes next; when the work is used up, what
             # was found in others is shown all the same.
-            candidates = [walk for walk in self._walks if walk.heads]
-            if candidates:
-                found.append(self._next(candidates).heads.popleft())
-            else:
-                stopped = "end" if self._is_done() else "work"
+            if self._empty:
+                await self._fill(work)
+            if not self._next:
+                break
+            _, _, walk = heapq.heappop(self._next)
+            found.append(walk.heads.popleft())
+            self._line_up(walk)
+        if all(walk.is_done(self._direction) for walk in self._walks):
+            stopped = "end"
+        else:
+            stopped = "limit" if len(found) == self._limit else "work"
         return Found(
             found,
             Positions(
                 self._direction, {walk.partition: walk.standing(self._direction) for walk in self._walks}
             ),
-            stopped or ("end" if self._is_done() else "limit"),
+            stopped,
             work,
             {walk.partition: walk.error for walk in self._walks if walk.error is not None},
         )
 
-    def _is_done(self) -> bool:
-        return all(walk.is_done(self._direction) for walk in self._walks)
-
-    def _next(self, candidates: Sequence[_Walk]) -> _Walk:
-        """The partition whose next record comes first. Within a partition the order is that of offsets, always."""
-        if self._direction == FORWARD:
-            return min(candidates, key=lambda walk: (walk.heads[0].timestamp_ms, walk.partition))
-        return max(candidates, key=lambda walk: (walk.heads[0].timestamp_ms, walk.partition))
+    def _line_up(self, walk: _Walk) -> None:
+        """Put a partition where it belongs: by the time of its next record, or among those that have none."""
+        if walk.heads:
+            # Within a partition the order is that of offsets, whatever the times say.
+            sign = 1 if self._direction == FORWARD else -1
+            heapq.heappush(self._next, (sign * walk.heads[0].timestamp_ms, sign * walk.partition, walk))
+        else:
+            self._empty.append(walk)
 
     async def _fill(self, work: Work) -> None:
         """See to it that every partition has a record that waits, unless it has none left or the work is used up."""
         while not work.is_used_up:
-            empty = [walk for walk in self._walks if not walk.heads and not walk.is_done(self._direction)]
+            empty = [walk for walk in self._empty if not walk.is_done(self._direction)]
+            self._empty = []
             if not empty:
                 return
             await asyncio.gather(*(self._advance(walk, work) for walk in empty))
+            for walk in empty:
+                self._line_up(walk)
 
     async def _advance(self, walk: _Walk, work: Work) -> None:
         async with self._turns:
@@ -233,7 +254,9 @@ class Browsing:
                 # The other partitions can still be looked at: the answer says what is wrong with this one.
                 walk.error = error
                 return
-            walk.heads.extend(record for record in records if self._wanted is None or self._wanted(record))
+            for some in _slices(records):
+                walk.heads.extend(record for record in some if self._wanted is None or self._wanted(record))
+                await asyncio.sleep(0)
 
     async def _forward(self, walk: _Walk, work: Work) -> list[Record]:
         records = await self._read(walk, walk.position, work)
@@ -254,7 +277,7 @@ class Browsing:
             if not more or more[-1].offset >= end - 1:
                 break
             offset = more[-1].offset + 1
-            if len(records) >= self._read_records or _held_bytes(records) >= self._read_bytes:
+            if len(records) >= 2 * self._read_records or _size_bytes(records) >= self._held_bytes:
                 # Too much for once: begin nearer to where the walk stands, with about what fits. At least half of
                 # the window goes each time, so this ends.
                 is_too_wide = True
@@ -265,7 +288,7 @@ class Browsing:
         # Where much was compacted, few offsets have a record: look further back next time. Where records were
         # large, and are not any more, too.
         is_sparse = 2 * len(records) < width or width < self._read_records
-        grows = not is_too_wide and is_sparse and 2 * _held_bytes(records) < self._read_bytes
+        grows = not is_too_wide and is_sparse and 2 * _size_bytes(records) < self._held_bytes
         walk.window = min(2 * width, _WINDOW_MAX) if grows else width
         walk.position = start
         return records[::-1]
@@ -275,13 +298,21 @@ class Browsing:
             self._topic,
             walk.partition,
             offset,
-            records_max=self._read_records,
+            records_max=min(self._read_records, max(1, work.records_max - work.records)),
             bytes_max=self._read_bytes,
             committed=self._committed,
         )
-        work.count(records)
+        for some in _slices(records):
+            work.count(some)
+            await asyncio.sleep(0)
         return records
 
 
-def _held_bytes(records: Iterable[Record]) -> int:
+def _slices(records: list[Record]) -> Iterator[list[Record]]:
+    """A few at a time: between them others of the gateway have their turn."""
+    for start in range(0, len(records), _RECORDS_AT_A_TIME):
+        yield records[start : start + _RECORDS_AT_A_TIME]
+
+
+def _size_bytes(records: Iterable[Record]) -> int:
     return sum(record.size_bytes + _RECORD_OVERHEAD_BYTES for record in records)

@@ -146,26 +146,27 @@ async def _parts(
     left = limit
     async with counted(services.console):
         yield _rows([_COLUMNS]) if form == CSV else b""
+        browsing = Browsing(
+            services.readers,
+            topic,
+            bounds,
+            positions,
+            limit=_PAGE,
+            committed=committed,
+            wanted=wanted,
+            goes_on=True,
+        )
         while left:
-            browsing = Browsing(
-                services.readers,
-                topic,
-                bounds,
-                positions,
-                limit=min(left, _PAGE),
-                committed=committed,
-                wanted=wanted,
-            )
             async with services.console.walks:
                 found = await browsing.find(Work.begin())
             for error in found.errors.values():
                 raise error
-            if found.records:
-                yield write(found.records)
-            left -= len(found.records)
+            records = found.records[:left]
+            if records:
+                yield write(records)
+            left -= len(records)
             if found.stopped == "end":
                 return
-            positions = found.positions
 
 
 ROUTES = [
