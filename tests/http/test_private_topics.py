@@ -95,7 +95,9 @@ def test_no_consumer_over_http_reads_it_and_patterns_do_not_match_it(gateway: st
     assert call("POST", f"{instance}/subscription", {"topics": [TOPIC]}, V2).status == 403
     place = {"topic": TOPIC, "partition": 0}
     assert call("POST", f"{instance}/assignments", {"partitions": [place]}, V2).status == 403
-    assert call("POST", f"{instance}/subscription", {"topic_pattern": "(__culver_.*|orders)"}, V2).status == 204
+    assert (
+        call("POST", f"{instance}/subscription", {"topic_pattern": "(__culver_.*|orders)"}, V2).status == 204
+    )
     assert call("GET", f"{instance}/subscription").json == {"topics": ["orders"]}
     call("POST", f"{gateway}/topics/orders", b'"seen"', "application/json")
     seen: list[dict[str, Any]] = []
