@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource
 
+from culver.pipelines import progress_report
 from culver.pipelines.progress_report import LAST_WORD_S, PIPELINES_TOPIC, ProgressReport, Report
 from culver.testing import Broker
 from culver.testing.cluster import free_port
@@ -204,8 +205,9 @@ def test_reports_are_in_a_compacted_topic_under_the_name_of_the_pipeline(culver_
     assert len({each.run_id for each in found}) == 2
 
 
-def test_a_broker_that_is_not_there_is_no_failure() -> None:
+def test_a_broker_that_is_not_there_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress_report, "LAST_WORD_S", 0.5)
     begun_s = time.monotonic()
     with ProgressReport(f"127.0.0.1:{free_port()}", "copy") as report:
         report.tell(rows=1)
-    assert time.monotonic() - begun_s < LAST_WORD_S + 5
+    assert time.monotonic() - begun_s < 5
