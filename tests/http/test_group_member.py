@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 from wire_produce import connected, run, until
 
 from culver.errors import ErrorCode, KafkaError
-from culver.gateway.cluster.cluster import Cluster
+from culver.gateway.cluster.cluster import Cluster, Unreachable
 from culver.gateway.cluster.topics import create_topic, delete_topics
 from culver.gateway.cluster.view import TopicPartition
 from culver.gateway.membership.group_member import GroupMember
@@ -246,6 +246,24 @@ def test_five_hundred_members_of_groups_of_their_own_are_cheap(broker: Broker) -
             assert time.process_time() - began < 10
 
     run(scenario)
+
+
+def test_a_member_whose_cluster_is_gone_does_not_wait_for_it_when_it_leaves() -> None:
+    with Broker(topics={"orders": 4}) as broker:
+
+        async def scenario() -> None:
+            async with connected(broker.bootstrap_servers) as cluster:
+                member = Member(cluster, "alone", "last")
+                await member.start()
+                await until(lambda: set(member.assigned) == PLACES)
+                await asyncio.to_thread(broker.kill)
+                committing = asyncio.create_task(member.commit({TopicPartition("orders", 0): 1}))
+                async with asyncio.timeout(6):
+                    await member.close()
+                    with pytest.raises(Unreachable):
+                        await committing
+
+        run(scenario)
 
 
 def test_members_stay_members_when_their_coordinator_is_killed() -> None:

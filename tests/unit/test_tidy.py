@@ -92,3 +92,12 @@ def test_core_and_protocol_have_no_door_to_the_outside() -> None:
                     continue
                 accused += [f"{name_of(path)}: {name}" for name in names if name.split(".")[0] in doors]
     assert not accused
+
+
+GATEWAY = [path for path in SOURCE if path.is_relative_to(ROOT / "src/culver/gateway")]
+
+
+@pytest.mark.parametrize("path", GATEWAY, ids=name_of)
+def test_nothing_in_the_gateway_swallows_a_cancellation(path: Path) -> None:
+    """Python 3.11's wait_for does when what it waits for is there in the same moment; asyncio.timeout does not."""
+    assert "asyncio.wait_for(" not in path.read_text()

@@ -43,6 +43,8 @@ _MEMBER_EPOCHS_SINCE_VERSION = 9
 _SEVERAL_GROUPS_SINCE_VERSION = 8
 _BY_NAME_VERSION = 9
 _NO_OFFSET = -1
+# One attempt. Commits are small, and may be made twice: a coordinator that is stuck is asked again, or its successor.
+_COMMIT_MAX_MS = 5_000.0
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 1.0
 
@@ -56,19 +58,33 @@ class CommittedOffset:
     metadata: str = ""
 
 
-async def coordinated(cluster: Cluster, group: str, attempt: Callable[[], Awaitable[T]]) -> T:
-    """What `attempt` returns once it meets the group's coordinator, ready to answer; tried for a while."""
-    deadline = time.monotonic() + cluster.timeout_ms / 1000
+async def coordinated(
+    cluster: Cluster,
+    group: str,
+    attempt: Callable[[], Awaitable[T]],
+    *,
+    patience_ms: Callable[[], float] | None = None,
+) -> T:
+    """What `attempt` returns once it meets the group's coordinator, ready to answer; tried for a while.
+
+    `patience_ms` says for how long, and may lose it while the attempts are made.
+    """
+    began = time.monotonic()
+
+    def is_late() -> bool:
+        limit_ms = cluster.timeout_ms if patience_ms is None else patience_ms()
+        return time.monotonic() + pause_s > began + limit_ms / 1000
+
     pause_s = _FIRST_PAUSE_S
     while True:
         try:
             return await attempt()
         except Unreachable:
-            if time.monotonic() + pause_s > deadline:
+            if is_late():
                 raise
         except KafkaError as error:
             transient = error.code in ELSEWHERE or error.code is ErrorCode.UNSTABLE_OFFSET_COMMIT
-            if not transient or time.monotonic() + pause_s > deadline:
+            if not transient or is_late():
                 raise
         cluster.forget_coordinator(group)
         await asyncio.sleep(pause_s)
@@ -83,6 +99,7 @@ async def commit_offsets(
     member_id: str = "",
     member_epoch: int = -1,
     topic_ids: Mapping[str, bytes] | None = None,
+    patience_ms: Callable[[], float] | None = None,
 ) -> None:
     """Store offsets, as a member, or for a group that has none. KafkaError for the first that is refused.
 
@@ -115,6 +132,7 @@ async def commit_offsets(
             OffsetCommitResponse,
             least_version=_MEMBER_EPOCHS_SINCE_VERSION if member_id else 0,
             newest_version=None if by_id else _BY_NAME_VERSION,
+            timeout_ms=min(cluster.timeout_ms, _COMMIT_MAX_MS),
         )
         for topic in answer.topics:
             for part in topic.partitions:
@@ -123,7 +141,7 @@ async def commit_offsets(
                     what = f"offset of {name}-{part.partition_index} for group {group}"
                     raise refusal(part.error_code, what)
 
-    await coordinated(cluster, group, attempt)
+    await coordinated(cluster, group, attempt, patience_ms=patience_ms)
 
 
 async def stable_offsets(

@@ -20,7 +20,10 @@ from culver.wire_client import Unreachable
 _log = get_logger("culver.gateway.membership")
 
 _HEARTBEAT_MAX_MS = 10_000.0
-_LEAVE_MAX_MS = 3_000.0
+_LEAVE_MAX_MS = 2_000.0
+# Whoever leaves has committed a moment ago. What happened since comes twice if the coordinator cannot be reached, which
+# is no reason to keep the gateway from ending.
+_LAST_COMMIT_MAX_MS = 2_000.0
 _PAUSE_FIRST_S = 0.1
 _PAUSE_MAX_S = 1.0
 # After an answer that another try is not likely to change.
@@ -128,6 +131,7 @@ class GroupMember:
                     member_id=self.member_id,
                     member_epoch=epoch,
                     topic_ids={place.topic: topic_id for place, topic_id in self._owned.items()},
+                    patience_ms=self._patience_ms,
                 )
             except KafkaError as error:
                 if error.code is not ErrorCode.STALE_MEMBER_EPOCH or not tries_left or self._closed:
@@ -139,6 +143,9 @@ class GroupMember:
                         await asyncio.wait([self._beating])
             else:
                 return
+
+    def _patience_ms(self) -> float:
+        return _LAST_COMMIT_MAX_MS if self._closing else self._cluster.timeout_ms
 
     # -- heartbeats -----------------------------------------------------------------------------------------
 
