@@ -103,6 +103,18 @@ def test_a_replacement_takes_effect_and_goes_on_where_the_old_one_was(
         assert call("PUT", f"{url}/api/webhooks/moved", body | {"name": "another"}).status == 422
 
 
+def test_a_webhook_that_is_made_again_knows_nothing_of_the_former_one(
+    url: str, topic: str, http_broker: Broker
+) -> None:
+    write(http_broker.bootstrap_servers, topic, [("k", "1"), ("k", "2")])
+    with Receiver() as receiver:
+        for times in (1, 2):
+            created(url, "twice", [topic], receiver.url)
+            until(lambda times=times: receiver.values == [1, 2] * times, "all records")
+            wait_for_lag(url, "twice")
+            assert call("DELETE", f"{url}/api/webhooks/twice").status == 204
+
+
 def test_a_deleted_webhook_leaves_no_group_behind(url: str, topic: str, http_broker: Broker) -> None:
     with Receiver() as receiver:
         created(url, "deleted", [topic], receiver.url)

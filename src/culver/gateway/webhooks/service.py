@@ -33,6 +33,8 @@ _log = get_logger("culver.gateway.webhooks")
 # Until the members of a deleted webhook's group have left, in all gateways, the group cannot be deleted.
 _GROUP_DELETION_TRIES = 20
 _RETRY_SECONDS = 1.0
+_FORMER_SECONDS = 10.0
+_FORMER_PAUSE_SECONDS = 0.1
 
 
 class Tested(msgspec.Struct, kw_only=True):
@@ -180,6 +182,8 @@ class Webhooks:
         new = [topic for topic in wanted.topics if topic not in starts]
         starts |= await self._starts(new, EARLIEST if wanted.from_ == "earliest" else LATEST)
         subscription = merged(name, wanted, existing, now_ms=_now_ms(), starts=starts)
+        if existing is None and subscription.group == default_group(name):
+            await self._forget_former(name, subscription.group)
         await self._store.put(subscription)
         return subscription
 
@@ -266,14 +270,34 @@ class Webhooks:
             if self._store.get(name) is not None:
                 return  # made again meanwhile
             try:
-                await delete_group(self._cluster, group)
-            except (KafkaError, Unreachable) as error:
-                if isinstance(error, KafkaError) and error.code is ErrorCode.GROUP_ID_NOT_FOUND:
+                if await self._is_deleted(group):
                     return
+            except (KafkaError, Unreachable) as error:
                 _log.debug("group of a webhook cannot be deleted yet", group=group, error=str(error))
-            else:
-                return
             await asyncio.sleep(_RETRY_SECONDS)
+
+    async def _forget_former(self, name: str, group: str) -> None:
+        """How far a deleted webhook of the same name had come says nothing of a new one. HttpError 409, KafkaError."""
+        deadline = time.monotonic() + _FORMER_SECONDS
+        while not await self._is_deleted(group):
+            if time.monotonic() > deadline:
+                raise HttpError(
+                    Problem.CONFLICT,
+                    f"group {group} still has members: a former webhook {name} has not ended everywhere; try again, "
+                    "or name another group",
+                )
+            await asyncio.sleep(_FORMER_PAUSE_SECONDS)
+
+    async def _is_deleted(self, group: str) -> bool:
+        """Delete a group; False while it has members. KafkaError, Unreachable."""
+        try:
+            await delete_group(self._cluster, group)
+        except KafkaError as error:
+            if error.code is ErrorCode.NON_EMPTY_GROUP:
+                return False
+            if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
+                raise
+        return True
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
