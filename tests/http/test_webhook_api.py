@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from typing import Any
@@ -106,13 +107,19 @@ def test_a_replacement_takes_effect_and_goes_on_where_the_old_one_was(
 def test_a_webhook_that_is_made_again_knows_nothing_of_the_former_one(
     url: str, topic: str, http_broker: Broker
 ) -> None:
-    write(http_broker.bootstrap_servers, topic, [("k", "1"), ("k", "2")])
-    with Receiver() as receiver:
-        for times in (1, 2):
-            created(url, "twice", [topic], receiver.url)
-            until(lambda times=times: receiver.values == [1, 2] * times, "all records")
-            wait_for_lag(url, "twice")
-            assert call("DELETE", f"{url}/api/webhooks/twice").status == 204
+    async def behave(received: Received, request: web.Request) -> int:
+        if received.values == [3]:
+            await asyncio.Event().wait()
+        return 200
+
+    with Receiver(behave=behave) as former, Receiver() as receiver:
+        created(url, "twice", [topic], former.url, timeout_ms=1000)
+        write(http_broker.bootstrap_servers, topic, [("k", "1"), ("k", "2"), ("k", "3")])
+        wait_for_lag(url, "twice", 1)
+        # It waits for the answer to the third, and then leaves its group.
+        assert call("DELETE", f"{url}/api/webhooks/twice").status == 204
+        created(url, "twice", [topic], receiver.url)
+        until(lambda: receiver.values == [1, 2, 3], "all records once more")
 
 
 def test_a_deleted_webhook_leaves_no_group_behind(url: str, topic: str, http_broker: Broker) -> None:
