@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 
 from culver.core.broker_report import BrokerReport, ClusterEvent, HistogramReport
 from culver.gateway.cluster.view import TopicPartition as Place
-from culver.gateway.metrics.events import Events
+from culver.gateway.metrics.events import Event, Events
 from culver.gateway.metrics.lag_time import LagTimes
 from culver.gateway.metrics.throughput import Throughput
 from culver.gateway.services import Services
 from culver.gateway.settings import GatewaySettings
-from culver.testing import Broker
+from culver.testing import Broker, Cluster
 
 DEADLINE_SECONDS = 30.0
 
@@ -39,14 +40,13 @@ def test_what_two_brokers_tell_is_one_event() -> None:
 
 def test_whoever_waits_hears_of_the_next_event() -> None:
     async def run() -> None:
-        events = Events(first_number=1)
-        events.add([an_event(1, 1_000, "a")])
-        await events.wait(0)
-        waiting = asyncio.ensure_future(events.wait(1))
-        await asyncio.sleep(0)
-        assert not waiting.done()
-        events.add([an_event(2, 2_000, "b")])
-        await asyncio.wait_for(waiting, DEADLINE_SECONDS)
+        events = Events(first_number=100)
+        for after, key in ((0, "a"), (100, "b")):
+            waiting = asyncio.ensure_future(events.wait(after))
+            await asyncio.sleep(0)
+            assert not waiting.done()
+            events.add([an_event(1, 1_000, key)])
+            await asyncio.wait_for(waiting, DEADLINE_SECONDS)
 
     asyncio.run(run())
 
@@ -109,6 +109,31 @@ def test_the_gateway_hears_what_happens_in_the_cluster() -> None:
     with Broker(topics={topic: 1}) as broker:
         kinds = asyncio.run(run(broker))
     assert {"broker_up", "controller", "topic_created"} <= set(kinds)
+
+
+def test_what_all_brokers_saw_is_told_once_and_outlives_the_one_that_died() -> None:
+    async def run(cluster: Cluster) -> list[Event]:
+        services = Services(GatewaySettings(bootstrap=cluster.bootstrap_servers))
+        await services.start()
+        try:
+            async with asyncio.timeout(DEADLINE_SECONDS):
+                await services.events.wait(0)
+                cluster.broker(cluster.leader("orders")).kill()
+                while not any(event.kind == "isr" for event in services.events.recent(limit=1_000)):
+                    await services.events.wait(services.events.last_number)
+            return services.events.recent(limit=1_000)
+        finally:
+            await services.close()
+
+    with Cluster(brokers=2, topics={"orders": 1}, config={"default.replication.factor": 2}) as cluster:
+        dead = cluster.leader("orders")
+        events = asyncio.run(run(cluster))
+    told = Counter((event.kind, event.topic, event.broker) for event in events)
+    assert told["broker_down", None, dead] == 1
+    assert told["topic_created", "orders", None] == 1
+    assert told["election", "orders", 3 - dead] == 1
+    assert told["isr", "orders", 3 - dead] == 1
+    assert [event.number for event in events] == sorted({event.number for event in events})
 
 
 # -- lag in time ----------------------------------------------------------------------------------------

@@ -61,7 +61,7 @@ class Events:
 
     async def wait(self, after: int) -> None:
         """Until there is one with a number above `after`."""
-        while self.last_number <= after:
+        while not self._ring or self.last_number <= after:
             await self._came.wait()
 
     def add(self, told: Iterable[ClusterEvent]) -> None:
