@@ -17,6 +17,7 @@ from http_call import call
 from topic_contents import all_records
 from webhook_api import created, status, wait_for_lag, write
 from webhook_receiver import Received, Receiver, until
+from wire_produce import connected, produce, run
 
 from culver.testing import Broker
 
@@ -277,6 +278,24 @@ def test_latest_is_the_moment_when_the_webhook_was_created(url: str, bootstrap: 
         call("POST", f"{url}/api/webhooks/latest/resume")
         wait_for_lag(url, "latest")
         assert by_key(receiver) == {"k0": [3, 4]}
+
+
+def test_a_header_whose_name_is_no_text_harms_nobody(url: str, bootstrap: str, topic: str) -> None:
+    async def write_it() -> None:
+        async with connected(bootstrap) as cluster:
+            await produce(cluster, topic, [b"1"], headers=(("\udcff", b"x"),))
+
+    async def behave(received: Received, request: web.Request) -> int:
+        return 500
+
+    with Receiver(behave=behave) as receiver:
+        created(url, "bytes", [topic], receiver.url, retry={"tries": 1, "first_ms": 1, "max_ms": 1})
+        run(write_it)
+        wait_for_lag(url, "bytes")
+        (call_,) = receiver.calls
+        assert call_.records[0]["headers"][0]["name"] == "\ufffd"
+    (letter,) = all_records(bootstrap, "webhook-bytes-dlq")
+    assert ("\ufffd", b"x") in letter.headers
 
 
 def test_marks_of_transactions_are_not_a_lag_of_the_webhook(url: str, bootstrap: str, topic: str) -> None:

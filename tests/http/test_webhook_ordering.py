@@ -214,6 +214,15 @@ def test_a_partition_that_went_to_another_gateway_is_forgotten() -> None:
     assert core.start(10_000) == []
 
 
+def test_calls_that_wait_go_with_their_partition() -> None:
+    core = ordering()
+    give(core, b"a")
+    (call,) = core.start(0)
+    assert core.failed(call, 0, 0.5) is Verdict.RETRIED
+    core.revoke(ORDERS)
+    assert core.wake_at_ms(0) is None, "its records would be kept until then"
+
+
 def test_pauses_double_up_to_the_longest_and_are_random_below() -> None:
     retry = Retry(first_ms=100, max_ms=1000)
     assert [pause_ms(retry, failures, 1.0) for failures in (1, 2, 3, 4, 5, 5000)] == [

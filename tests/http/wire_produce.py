@@ -61,10 +61,15 @@ async def reading(bootstrap: str, buffer_max_bytes: int = 16 << 20):
 
 
 async def produce(
-    cluster: Cluster, topic: str, values: Sequence[bytes], partition: int = 0, **batch: Any
+    cluster: Cluster,
+    topic: str,
+    values: Sequence[bytes],
+    partition: int = 0,
+    headers: tuple[tuple[str, bytes], ...] = (),
+    **batch: Any,
 ) -> int:
     """Write one batch at the leader, wherever that is by now: the offset of its first record."""
-    records = [Record(at, 1_000 + at, b"key", value, ()) for at, value in enumerate(values)]
+    records = [Record(at, 1_000 + at, b"key", value, headers) for at, value in enumerate(values)]
     entry = PartitionProduceData(index=partition, records=bytes(encode_batch(records, **batch)))
     request = ProduceRequest(
         transactional_id=None,

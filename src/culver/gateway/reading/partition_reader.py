@@ -72,7 +72,14 @@ class Cursor:
         while True:
             position = self.position
             if not tail.active or tail.next_offset != position:
-                fetched = await readers.fetch(tail, position, bytes_max)
+                try:
+                    fetched = await readers.fetch(tail, position, bytes_max)
+                except KafkaError as error:
+                    if error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
+                        self._topic_id = (
+                            None  # perhaps of another topic: whoever reads on knows, and once is enough
+                        )
+                    raise
                 self._check_topic(fetched.topic_id)
                 if fetched.chunk.next_offset > position:
                     return fetched.chunk
@@ -95,7 +102,7 @@ class Cursor:
         """What is read is of the topic with this id: KafkaError when it was another one before."""
         before, self._topic_id = self._topic_id, topic_id
         if before is not None and before != topic_id:
-            self._topic_id = None  # whoever reads on knows
+            self._topic_id = None
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
                 f"topic {self.topic} was deleted and made again; offset {self.position} was of the former one",

@@ -9,6 +9,7 @@ from culver.gateway.cluster.view import TopicPartition
 from culver.gateway.reading.record import Record
 from culver.protocol.control_records import decode_end_marker
 from culver.protocol.messages.fetch import AbortedTransaction
+from culver.protocol.record_codec import Headers
 from culver.protocol.records import decode_records, iterate_whole_batches, verify_crc
 
 # What one batch may take when decompressed. A broker's batches are bounded compressed, not decompressed.
@@ -61,7 +62,7 @@ def visible_records(
                 timestamp_type,
                 record.key,
                 record.value,
-                record.headers,
+                _with_text_names(record.headers) if record.headers else (),
             )
             for record in decode_records(fetched, BATCH_MAX_BYTES, position)
             if record.offset >= offset
@@ -73,3 +74,12 @@ def visible_records(
         if decoded_bytes > ENOUGH_BYTES:
             break
     return records, next_offset
+
+
+def _with_text_names(headers: Headers) -> Headers:
+    """Names that are no UTF-8 have replacement characters: JSON has no room for them, and librdkafka crashes."""
+    if all(name.isascii() for name, _ in headers):
+        return headers
+    return tuple(
+        (name.encode("utf-8", "surrogateescape").decode("utf-8", "replace"), value) for name, value in headers
+    )

@@ -23,7 +23,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 from culver.gateway.cluster.view import TopicPartition
 from culver.gateway.reading.record import Record
@@ -86,7 +86,7 @@ class Ordering:
         # Windows with records that may go out, in the order of their turns.
         self._turns: OrderedDict[TopicPartition, Window] = OrderedDict()
         self._in_flight: set[Call] = set()
-        # (when, serial number, call); calls of held and revoked partitions are dropped when their time comes.
+        # (when, serial number, call); calls of held partitions are dropped when their time comes.
         self._waiting: list[tuple[float, int, Call]] = []
         self._serial = 0
         self._held_bytes = 0
@@ -113,6 +113,9 @@ class Ordering:
             window.revoked = True
             self._held_bytes -= window.held_bytes
             self._turns.pop(partition, None)
+            # Their time may be far off, and they hold records.
+            self._waiting = [entry for entry in self._waiting if entry[2].window is not window]
+            heapify(self._waiting)
 
     def room(self, partition: TopicPartition) -> Room | None:
         """How much may be read of the partition now; None: wait until something has been acknowledged."""
