@@ -64,7 +64,8 @@ class Connections:
         try:
             return await asyncio.shield(attempt)
         except asyncio.CancelledError:
-            if self._closed and attempt.cancelled():
+            current = asyncio.current_task()
+            if attempt.cancelled() and not (current is not None and current.cancelling()):
                 raise Unreachable(_SHUTTING_DOWN) from None
             raise
 

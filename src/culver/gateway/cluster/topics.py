@@ -244,7 +244,7 @@ async def alter_configs(
 
 def _broker_of(resource: ConfigResource) -> int | None:
     """A broker's configuration is known to itself; the cluster's default for brokers, and topics', to all."""
-    return int(resource.name) if resource.kind is ResourceKind.BROKER and resource.name.isdigit() else None
+    return int(resource.name) if resource.kind is ResourceKind.BROKER and resource.name.isdecimal() else None
 
 
 async def delete_records(

@@ -64,9 +64,10 @@ class Burial:
                 if sent.error is not None:
                     raise sent.error
             except (KafkaError, Unreachable, HttpError) as error:
-                failures += 1
                 self._on_trouble(f"dead-letter topic {topic}: {error}")
-                await asyncio.sleep(pause_ms(_PAUSES, failures, random.random()) / 1000)
+            except Exception as error:  # noqa: BLE001 - the boundary: its key would wait for ever, and nobody knew why
+                _log.exception("dead letter cannot be written", webhook=self._subscription.name, topic=topic)
+                self._on_trouble(f"dead-letter topic {topic}: a fault in the gateway: {type(error).__name__}")
             else:
                 _log.warning(
                     "webhook record is a dead letter",
@@ -79,3 +80,5 @@ class Burial:
                     dead_letter_topic=topic,
                 )
                 return
+            failures += 1
+            await asyncio.sleep(pause_ms(_PAUSES, failures, random.random()) / 1000)

@@ -219,7 +219,10 @@ class Delivery:
     async def _commit_now_and_then(self) -> None:
         while True:
             await asyncio.sleep(_COMMIT_SECONDS)
-            await self._commit()
+            try:
+                await self._commit()
+            except Exception:  # noqa: BLE001 - the boundary: without commits everything would be sent again one day
+                _log.exception("webhook failed to commit", webhook=self.subscription.name)
 
     async def _commit(self) -> None:
         """Store how far everything is acknowledged. What cannot be stored now is, with the next commit."""
