@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import unquote
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Match, Route
 from starlette.types import Receive, Scope, Send
 
 from culver.gateway.errors import HttpError, Problem
@@ -75,7 +76,24 @@ def routes(endpoints: Iterable[Endpoint]) -> list[Route]:
         handlers = by_path.setdefault(endpoint.path, {})
         assert endpoint.method not in handlers, f"{endpoint.method} {endpoint.path} is declared twice"
         handlers[endpoint.method] = endpoint.handler
-    return [Route(path, _Methods(path, handlers)) for path, handlers in by_path.items()]
+    return [_Path(path, _Methods(path, handlers)) for path, handlers in by_path.items()]
+
+
+class _Path(Route):
+    """A path in which a name may have a slash, sent as %2F: groups and transactional ids have any names.
+
+    Servers unescape a path before it gets here, which makes two parts of one. What was sent is matched instead, and
+    its parts are unescaped one by one.
+    """
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        sent = scope.get("raw_path") or b""
+        if scope["type"] != "http" or b"%2f" not in sent.lower():
+            return super().matches(scope)
+        match, found = super().matches({**scope, "path": sent.decode("latin-1")})
+        if match is not Match.NONE:
+            found["path_params"] = {name: unquote(part) for name, part in found["path_params"].items()}
+        return match, found
 
 
 class _Methods:

@@ -145,7 +145,7 @@ def _nothing() -> Response:
 
 
 async def create(request: Request) -> Response:
-    group = _checked_name(request.path_params["group"])
+    group = _checked_name(request.path_params["group"], may_have_slash=True)
     wanted = await _body(request, NewInstance) or NewInstance()
     name = None if wanted.name is None else _checked_name(wanted.name)
     if wanted.format not in FORMATS:
@@ -165,9 +165,9 @@ async def create(request: Request) -> Response:
     return _v2(InstanceMade(instance.name, f"{address}/instances/{quote(instance.name, safe='')}"))
 
 
-def _checked_name(name: str) -> str:
-    """Of a group or an instance: something that can stand in an address and in the logs of brokers."""
-    if not name.isprintable() or "/" in name or len(name) > _NAME_CHARACTERS_MAX:
+def _checked_name(name: str, *, may_have_slash: bool = False) -> str:
+    """Of a group, which may exist already, or of an instance: something that can stand in the logs of brokers."""
+    if not name.isprintable() or len(name) > _NAME_CHARACTERS_MAX or ("/" in name and not may_have_slash):
         raise HttpError(Problem.INVALID_VALUE, f"{name[:_NAME_CHARACTERS_MAX]!r} cannot be used as a name")
     return name
 
