@@ -12,7 +12,7 @@ import pytest
 from anchors import Unavailable
 from console_browser import Console, running_chromium
 from console_http import answer
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from culver.testing import Broker
 
@@ -85,6 +85,32 @@ def test_brokers_show_what_they_lead_and_store(console: Console) -> None:
     page = console.open("/console/brokers")
     expect(page.get_by_role("table", name="Brokers")).to_contain_text("controller")
     expect(page.get_by_role("table", name="Log directories")).to_contain_text("usable")
+
+
+def test_a_broker_that_is_down_is_shown_as_such(console: Console) -> None:
+    """In front of one broker: its answers are changed on their way, as they are when another has died."""
+
+    def with_another_that_is_down(route: Route) -> None:
+        answer = route.fetch()
+        found = answer.json()
+        if "items" in found:
+            found["items"].append(
+                {**found["items"][0], "id": 99, "is_up": False, "bytes": None, "log_dirs": []}
+            )
+        else:
+            found["counts"]["brokers_down"] = 1
+        route.fulfill(response=answer, json=found)
+
+    for address in ("**/api/cluster", "**/api/brokers"):
+        console.context.route(address, with_another_that_is_down)
+    page = console.open("/")
+    expect(page.locator(".figure.bad", has_text="Brokers").locator(".note")).to_contain_text("1 down")
+    expect(page.locator("#cluster-name")).to_contain_text("1 of 2 brokers")
+    page = console.open("/console/brokers")
+    expect(page.locator(".heading .summary")).to_contain_text("2 brokers, 1 down")
+    expect(page.get_by_role("table", name="Brokers").locator("tbody tr", has_text="99")).to_contain_text(
+        "down"
+    )
 
 
 def test_topics_are_found_sorted_and_opened(console: Console) -> None:
@@ -295,6 +321,17 @@ def test_a_group_shows_its_lag_per_partition(console: Console) -> None:
     expect(page.locator(".figure", has_text="Lag").locator(".amount")).to_have_text("60")
     assert cells(page, "Lag by partition", 3) == ["20", "20", "20"]
     console.picture(page, "group")
+
+
+def test_a_group_with_a_slash_in_its_name_has_an_address(console: Console, console_broker: Broker) -> None:
+    name = "team/a b%2F?"
+    cluster.commit(console_broker, name, 12)
+    page = console.open("/console/groups?q=team")
+    page.get_by_role("link", name=name).click()
+    expect(page.get_by_role("heading", name=name)).to_be_visible()
+    page.reload()
+    expect(page.get_by_role("heading", name=name)).to_be_visible()
+    expect(page.get_by_role("button", name="Reset offsets")).to_be_visible()
 
 
 def test_an_offset_reset_is_previewed_then_applied(console: Console, console_broker: Broker) -> None:

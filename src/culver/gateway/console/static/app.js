@@ -99,7 +99,9 @@ function watchCluster() {
   poll(
     async (signal) => {
       const cluster = await get("/api/cluster", {}, { signal });
-      name.textContent = `${firstOf(cluster.bootstrap)} · ${plural(cluster.counts.brokers, "broker")}`;
+      const { brokers, brokers_down: down } = cluster.counts;
+      const counted = down > 0 ? `${brokers} of ${plural(brokers + down, "broker")}` : plural(brokers, "broker");
+      name.textContent = `${firstOf(cluster.bootstrap)} · ${counted}`;
       name.title = `${cluster.software}, cluster ${cluster.cluster_id}`;
     },
     { periodMs: 10_000, signal: new AbortController().signal, onError: () => undefined },

@@ -22,7 +22,13 @@ export function brokersPage({ root, signal }) {
 }
 
 function draw(items, summary, place) {
-  show(summary, plural(items.length, "broker"), `, ${count(sum(items, "leaders"))} partitions led`);
+  const down = items.filter((broker) => !broker.is_up).length;
+  show(
+    summary,
+    plural(items.length, "broker"),
+    down > 0 && [", ", h("span", { class: "bad" }, `${count(down)} down`)],
+    `, ${count(sum(items, "leaders"))} partitions led`,
+  );
   if (!items.length) return empty("No broker is up", "The gateway waits for one.", "culver serve");
   const mostLed = Math.max(...items.map((broker) => broker.leaders ?? 0));
   const mostBytes = Math.max(...items.map((broker) => broker.bytes ?? 0));
@@ -49,6 +55,7 @@ function draw(items, summary, place) {
 }
 
 function stateOf(broker) {
+  if (!broker.is_up) return mark("down", "bad");
   if (broker.error) return h("span", { title: broker.error }, mark("does not answer", "bad"));
   if (broker.offline_replicas) return mark(`${count(broker.offline_replicas)} offline`, "bad");
   if (broker.under_replicated) return mark(`${count(broker.under_replicated)} behind`, "warn");

@@ -160,8 +160,8 @@ function drawFacts(cluster, summary) {
     {
       label: "Brokers",
       amount: link("/console/brokers", count(counts.brokers)),
-      note: cluster.controller_id === null ? "no controller" : `controller ${cluster.controller_id}`,
-      bad: counts.brokers === 0,
+      note: brokersNote(cluster),
+      bad: counts.brokers === 0 || counts.brokers_down > 0,
     },
     {
       label: "Topics",
@@ -182,6 +182,11 @@ function drawFacts(cluster, summary) {
       bad: trouble > 0,
     },
   ]);
+}
+
+function brokersNote({ controller_id: controller, counts }) {
+  const led = controller === null ? "no controller" : `controller ${controller}`;
+  return counts.brokers_down > 0 ? `${count(counts.brokers_down)} down, ${led}` : led;
 }
 
 function drawBusiest(topics) {

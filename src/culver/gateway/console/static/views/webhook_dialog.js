@@ -24,9 +24,10 @@ export function createWebhook(onCreated) {
   const secret = text({ placeholder: "made for you" });
   const start = select(STARTS, "latest");
   const format = select(FORMATS, "json");
-  const number = (value, most) => h("input", { type: "number", min: 1, max: most, value });
-  const concurrency = number(8, 1000);
-  const tries = h("input", { type: "number", min: 0, max: 1000, value: 10 });
+  // What is left empty is not sent: the gateway has defaults, and it alone.
+  const number = (least) => h("input", { type: "number", min: least, max: 1000, placeholder: "default" });
+  const concurrency = number(1);
+  const tries = number(0);
   openDialog({
     title: "New webhook",
     action: "Create",
@@ -56,8 +57,8 @@ export function createWebhook(onCreated) {
           .filter(Boolean),
         from: start.value,
         format: format.value,
-        concurrency: Number(concurrency.value),
-        retry: { tries: Number(tries.value) },
+        ...(concurrency.value && { concurrency: Number(concurrency.value) }),
+        ...(tries.value && { retry: { tries: Number(tries.value) } }),
         ...(secret.value && { secret: secret.value }),
       });
       onCreated();
