@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from culver.gateway.cluster.parts import in_parts
 from culver.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 
 if TYPE_CHECKING:
@@ -30,8 +31,9 @@ class Coordinators:
         """The broker of each; those for which there is none at the moment are left out. Raises Unreachable."""
         wanted = list(dict.fromkeys(keys))
         missing = [key for key in wanted if (key_type, key) not in self._known]
-        parts = [missing[at : at + _KEYS_PER_REQUEST] for at in range(0, len(missing), _KEYS_PER_REQUEST)]
-        await asyncio.gather(*(self._look_up(part, key_type) for part in parts))
+        await asyncio.gather(
+            *(self._look_up(part, key_type) for part in in_parts(missing, _KEYS_PER_REQUEST))
+        )
         return {key: self._known[key_type, key] for key in wanted if (key_type, key) in self._known}
 
     async def _look_up(self, keys: list[str], key_type: int) -> None:

@@ -18,6 +18,7 @@ from culver.gateway.cluster.group_offsets import (
     commit_offsets,
     coordinated,
 )
+from culver.gateway.cluster.parts import in_parts
 from culver.gateway.cluster.view import TopicPartition, refusal
 from culver.protocol.messages import consumer_group_describe as consumer
 from culver.protocol.messages import describe_groups as classic
@@ -154,9 +155,9 @@ async def _ask_coordinators(
                     ErrorCode.COORDINATOR_NOT_AVAILABLE, f"group {group} has no coordinator at the moment"
                 )
         parts = [
-            (coordinator, some[start : start + _GROUPS_PER_REQUEST])
+            (coordinator, part)
             for coordinator, some in by_coordinator.items()
-            for start in range(0, len(some), _GROUPS_PER_REQUEST)
+            for part in in_parts(some, _GROUPS_PER_REQUEST)
         ]
         for answer in await asyncio.gather(*(_answer(question, *part) for part in parts)):
             found |= answer

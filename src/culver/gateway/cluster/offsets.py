@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from culver.errors import ErrorCode, KafkaError
+from culver.gateway.cluster.parts import in_parts
 from culver.gateway.cluster.view import ClusterView, TopicPartition, refusal
 from culver.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -125,9 +126,3 @@ async def _ask_leader(
         ErrorCode.UNKNOWN_SERVER_ERROR, f"broker {leader} left out a partition in its answer"
     )
     return {place: found.get(place, missing) for place in wanted}
-
-
-def in_parts(places: Iterable[TopicPartition], size: int) -> list[list[TopicPartition]]:
-    """A list cut into lists of at most `size`."""
-    every = list(places)
-    return [every[start : start + size] for start in range(0, len(every), size)]
