@@ -1,4 +1,4 @@
-"""Lists cut into parts, for requests that must not ask for everything at once: a broker answers nobody else meanwhile."""
+"""Lists cut into parts, for requests that must not ask for all at once: a broker answers nobody else meanwhile."""
 
 from __future__ import annotations
 
