@@ -24,3 +24,5 @@ async def body_of(request: Request, kind: type[Body], *, max_bytes: int = BODY_M
             raise HttpError(Problem.INVALID_JSON, str(error)) from None
         except RecursionError:
             raise HttpError(Problem.INVALID_JSON, "the body is nested too deeply") from None
+        except UnicodeError:
+            raise HttpError(Problem.INVALID_JSON, "a text in the body is not UTF-8") from None

@@ -85,6 +85,14 @@ def consumed_record(message: Any, format_name: str) -> ConsumedRecord:
         message.offset(),
         [
             RecordHeader(name, None if data is None else base64.b64encode(data).decode())
-            for name, data in message.headers() or ()
+            for name, data in _headers(message)
         ],
     )
+
+
+def _headers(message: Any) -> list[tuple[str, bytes | None]]:
+    """None where a name is no UTF-8: librdkafka's binding cannot give them, and the record is worth more than they."""
+    try:
+        return message.headers() or []
+    except (SystemError, UnicodeError):
+        return []
