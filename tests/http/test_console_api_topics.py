@@ -9,6 +9,7 @@ import io
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
@@ -424,7 +425,8 @@ def test_a_stream_ends_when_the_gateway_is_told_to_end() -> None:
             if message.get("body") == b"first":
                 stopping.set()
 
-        answer = LiveResponse(parts(), stopping, "text/event-stream")
+        services: Any = SimpleNamespace(stopping=stopping, console=SimpleNamespace(streams=0))
+        answer = LiveResponse(services, parts(), "text/event-stream")
         await asyncio.wait_for(answer({"type": "http", "method": "GET"}, receive, send), DEADLINE_S)
         return sent, closed
 

@@ -16,7 +16,6 @@ from culver.gateway.console.live import (
     KEEP_ALIVE_S,
     LiveResponse,
     check_room,
-    counted,
     sent_event,
 )
 from culver.gateway.console.parameters import number, whole_number
@@ -107,23 +106,22 @@ async def live_events(request: Request) -> Response:
     check_room(services.console)
     last = request.headers.get("last-event-id", "")
     after = whole_number(last, "Last-Event-ID") if last else number(request, "after", 0)
-    return LiveResponse(_live(services, after), services.stopping, EVENT_STREAM)
+    return LiveResponse(services, _live(services, after), EVENT_STREAM)
 
 
 async def _live(services: Services, after: int) -> AsyncGenerator[bytes, None]:
-    async with counted(services.console):
-        yield KEEP_ALIVE  # the browser learns that it is connected
-        while True:
-            try:
-                async with asyncio.timeout(KEEP_ALIVE_S):
-                    await services.events.wait(after)
-            except TimeoutError:
-                yield KEEP_ALIVE
-                continue
-            items = [_item(event) for event in services.events.recent(after, _EVENTS_MAX)]
-            after = services.events.last_number
-            if items:
-                yield b"".join(sent_event("event", item, item.id) for item in items)
+    yield KEEP_ALIVE  # the browser learns that it is connected
+    while True:
+        try:
+            async with asyncio.timeout(KEEP_ALIVE_S):
+                await services.events.wait(after)
+        except TimeoutError:
+            yield KEEP_ALIVE
+            continue
+        items = [_item(event) for event in services.events.recent(after, _EVENTS_MAX)]
+        after = services.events.last_number
+        if items:
+            yield b"".join(sent_event("event", item, item.id) for item in items)
 
 
 # --- throughput ---

@@ -20,7 +20,7 @@ async def body_of(request: Request, kind: type[Body], *, max_bytes: int = BODY_M
     async with services_of(request).admission.body(request, max_bytes=max_bytes) as content:
         try:
             return msgspec.json.decode(content, type=kind)
-        except msgspec.DecodeError as error:  # and ValidationError, which is one
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:  # and ValidationError, which is the former
             raise HttpError(Problem.INVALID_JSON, str(error)) from None
         except RecursionError:
             raise HttpError(Problem.INVALID_JSON, "the body is nested too deeply") from None

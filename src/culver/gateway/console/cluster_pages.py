@@ -21,7 +21,10 @@ from culver.gateway.console.topic_figures import Disk, LogDirectory
 from culver.gateway.metrics.broker_reports import NotCulver
 from culver.gateway.routing import Answer, Endpoint, json_response
 from culver.gateway.services import Services, services_of
+from culver.logging import get_logger
 from culver.wire_client import Unreachable
+
+_log = get_logger("culver.gateway.console")
 
 
 class Counts(msgspec.Struct, frozen=True):
@@ -119,13 +122,18 @@ async def reports_of(services: Services, members: Mapping[int, Member]) -> dict[
     """What brokers tell of themselves: those of them that are up, Culver's, and answer."""
     living = frozenset(broker_id for broker_id, member in members.items() if member.is_up)
 
+    async def ask(broker_id: int) -> BrokerReport | None:
+        try:
+            return await services.reports.ask(broker_id, detailed=False)
+        except (Unreachable, NotCulver):
+            return None
+        except Exception:  # noqa: BLE001 - the boundary: the page is worth showing without what one broker tells
+            _log.exception("a broker's report cannot be used", broker=broker_id)
+            return None
+
     async def ask_all() -> dict[int, BrokerReport]:
-        asked = (services.reports.ask(broker_id, detailed=False) for broker_id in sorted(living))
-        found = await asyncio.gather(*asked, return_exceptions=True)
-        for failure in found:
-            if isinstance(failure, BaseException) and not isinstance(failure, Unreachable | NotCulver):
-                raise failure
-        return {report.broker: report for report in found if isinstance(report, BrokerReport)}
+        reports = await asyncio.gather(*(ask(broker_id) for broker_id in sorted(living)))
+        return {report.broker: report for report in reports if report is not None}
 
     return await services.console.broker_reports.get(living, ask_all)
 

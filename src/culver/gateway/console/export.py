@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from culver.gateway.console.browsing import BACKWARD, FORWARD, Bounds, Browsing, Positions, Work
-from culver.gateway.console.live import LiveResponse, check_room, counted, download_headers, safe_name
+from culver.gateway.console.live import LiveResponse, check_room, download_headers, safe_name
 from culver.gateway.console.parameters import (
     PARTITIONS,
     TOPIC,
@@ -125,7 +125,7 @@ async def export(request: Request) -> Response:
         bounds = {index: Bounds(each.earliest, ends.offsets[index]) for index, each in bounds.items()}
     parts = _parts(services, topic, form, bounds, positions, limit, committed, wanted)
     headers = download_headers(f"{safe_name(topic)}.{form}")
-    return LiveResponse(parts, services.stopping, _MEDIA_TYPES[form], headers)
+    return LiveResponse(services, parts, _MEDIA_TYPES[form], headers)
 
 
 async def _parts(
@@ -144,29 +144,28 @@ async def _parts(
     """
     write = _WRITERS[form]
     left = limit
-    async with counted(services.console):
-        yield _rows([_COLUMNS]) if form == CSV else b""
-        browsing = Browsing(
-            services.readers,
-            topic,
-            bounds,
-            positions,
-            limit=_PAGE,
-            committed=committed,
-            wanted=wanted,
-            goes_on=True,
-        )
-        while left:
-            async with services.console.walks:
-                found = await browsing.find(Work.begin())
-            for error in found.errors.values():
-                raise error
-            records = found.records[:left]
-            if records:
-                yield write(records)
-            left -= len(records)
-            if found.stopped == "end":
-                return
+    yield _rows([_COLUMNS]) if form == CSV else b""
+    browsing = Browsing(
+        services.readers,
+        topic,
+        bounds,
+        positions,
+        limit=_PAGE,
+        committed=committed,
+        wanted=wanted,
+        goes_on=True,
+    )
+    while left:
+        async with services.console.exports:
+            found = await browsing.find(Work.begin())
+        for error in found.errors.values():
+            raise error
+        records = found.records[:left]
+        if records:
+            yield write(records)
+        left -= len(records)
+        if found.stopped == "end":
+            return
 
 
 ROUTES = [

@@ -20,7 +20,16 @@ from culver.gateway.cluster.groups import (
 )
 from culver.gateway.cluster.view import TopicPartition
 from culver.gateway.console.lag import Progress, behind, progress_of
-from culver.gateway.console.parameters import GROUP, PAGING, choice, choice_parameter, matching, paging, words
+from culver.gateway.console.parameters import (
+    GROUP,
+    PAGING,
+    choice,
+    choice_parameter,
+    matching,
+    paging,
+    path_name,
+    words,
+)
 from culver.gateway.errors import HttpError, Problem
 from culver.gateway.routing import Answer, Endpoint, Parameter, json_response
 from culver.gateway.services import Services, services_of
@@ -199,7 +208,7 @@ async def existing_group(services: Services, name: str) -> GroupDescription:
 
 async def group(request: Request) -> Response:
     services = services_of(request)
-    described = await existing_group(services, request.path_params["group"])
+    described = await existing_group(services, path_name(request, "group"))
     owners = {place: member for member in described.members for place in member.assignment}
     progress = await progress_of(services.cluster, [described.group], list(owners))
     committed = progress.committed.get(described.group, {})
@@ -264,7 +273,7 @@ def _topics(partitions: list[GroupPartition]) -> list[GroupTopic]:
 
 async def delete(request: Request) -> Response:
     services = services_of(request)
-    name = request.path_params["group"]
+    name = path_name(request, "group")
     await delete_group(services.cluster, name)
     services.console.groups.forget()
     return json_response(GroupDeleted(name, True))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import asynccontextmanager
 
 import msgspec
 from starlette.responses import Response, StreamingResponse
@@ -12,6 +11,7 @@ from starlette.types import Receive, Scope, Send
 
 from culver.gateway.admission import Busy
 from culver.gateway.console.state import STREAMS_MAX, ConsoleState
+from culver.gateway.services import Services
 
 EVENT_STREAM = "text/event-stream"
 # Something is said so often at least, or those between here and the browser take the connection for dead.
@@ -30,30 +30,35 @@ def sent_event(event: str, data: object, event_id: str | int | None = None) -> b
 class LiveResponse(StreamingResponse):
     """An answer whose parts come as they happen; what makes them is closed when nobody reads any more.
 
-    It ends when the gateway is told to end.
+    It ends when the gateway is told to end. It is one of the streams that may be open at a time: made, and counted,
+    by a handler that has nothing else left to do. Busy when there are too many.
     """
 
     def __init__(
         self,
+        services: Services,
         parts: AsyncGenerator[bytes, None],
-        stopping: asyncio.Event,
         media_type: str,
         headers: Mapping[str, str] | None = None,
     ) -> None:
+        check_room(services.console)
+        self._console = services.console
         self._parts = parts
         super().__init__(
-            _until(stopping, parts),
+            _until(services.stopping, parts),
             media_type=media_type,
             headers={"cache-control": "no-store", **(headers or {})},
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._console.streams += 1
         try:
             if scope["method"] == "HEAD":  # only what stands before the parts, which may never end
                 await Response(None, self.status_code, self.headers)(scope, receive, send)
             else:
                 await super().__call__(scope, receive, send)
         finally:
+            self._console.streams -= 1
             await self._parts.aclose()
 
 
@@ -75,18 +80,8 @@ async def _until(stopping: asyncio.Event, parts: AsyncGenerator[bytes, None]) ->
         stopped.cancel()
 
 
-@asynccontextmanager
-async def counted(state: ConsoleState) -> AsyncIterator[None]:
-    """One of the streams that may be open at a time."""
-    state.streams += 1
-    try:
-        yield
-    finally:
-        state.streams -= 1
-
-
 def check_room(state: ConsoleState) -> None:
-    """Refuse a stream while too many are open. An answer that has begun cannot be refused any more."""
+    """Refuse a stream while too many are open, before anything is done for it."""
     if state.streams >= STREAMS_MAX:
         raise Busy(f"{STREAMS_MAX} tails and exports are open already: close one, or try again later")
 

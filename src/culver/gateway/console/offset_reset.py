@@ -9,7 +9,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from culver.errors import KafkaError
+from culver.errors import ErrorCode, KafkaError
 from culver.gateway.cluster.cluster import Cluster
 from culver.gateway.cluster.groups import GroupDescription, alter_offsets
 from culver.gateway.cluster.view import TopicPartition, refusal
@@ -17,7 +17,7 @@ from culver.gateway.console.bodies import body_of
 from culver.gateway.console.browsing import Bounds
 from culver.gateway.console.group_pages import existing_group
 from culver.gateway.console.lag import Progress, behind, progress_of
-from culver.gateway.console.parameters import GROUP, moment_ms, refused, words
+from culver.gateway.console.parameters import GROUP, moment_ms, path_name, refused, words
 from culver.gateway.console.places import offsets_at_time, view_with
 from culver.gateway.errors import HttpError, Problem
 from culver.gateway.routing import JSON, Answer, Endpoint, Parameter, json_response
@@ -25,6 +25,16 @@ from culver.gateway.services import services_of
 from culver.protocol.messages import offset_delete
 
 _Offset = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+# How a coordinator refuses offsets from outside of a group that has members.
+_HAS_MEMBERS = frozenset(
+    {
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.STALE_MEMBER_EPOCH,
+        ErrorCode.NON_EMPTY_GROUP,
+    }
+)
 _Shift = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
@@ -91,7 +101,7 @@ async def reset(request: Request) -> Response:
     services = services_of(request)
     wanted = await body_of(request, Reset)
     _check(wanted)
-    described = await existing_group(services, request.path_params["group"])
+    described = await existing_group(services, path_name(request, "group"))
     reason = _hindrance(described)
     if reason and not wanted.dry_run:
         raise HttpError(Problem.GROUP_ACTIVE, reason)
@@ -114,7 +124,7 @@ async def reset(request: Request) -> Response:
             if each.after is not None and each.after != each.before
         }
         if new:
-            await alter_offsets(services.cluster, described.group, new)
+            await _store(services.cluster, described.group, new)
     moved = [each.change for each in changes if each.change is not None]
     return json_response(
         ResetAnswer(
@@ -129,6 +139,18 @@ async def reset(request: Request) -> Response:
             records_skipped=sum(change for change in moved if change > 0),
         )
     )
+
+
+async def _store(cluster: Cluster, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+    try:
+        await alter_offsets(cluster, group, offsets)
+    except KafkaError as error:
+        if error.code not in _HAS_MEMBERS:
+            raise
+        # Somebody has joined since the group was looked at. Its coordinator has the last word, and nothing is set.
+        raise HttpError(
+            Problem.GROUP_ACTIVE, f"group {group} has got a member meanwhile: stop it first ({error})"
+        ) from None
 
 
 def _check(wanted: Reset) -> None:
@@ -222,7 +244,7 @@ async def forget(request: Request) -> Response:
     topic = words(request, "topic")
     if not topic:
         raise refused("topic is missing: whose offsets shall be forgotten?")
-    described = await existing_group(services, request.path_params["group"])
+    described = await existing_group(services, path_name(request, "group"))
     progress = await progress_of(services.cluster, [described.group])
     indexes = sorted(
         place.partition for place in progress.committed.get(described.group, {}) if place.topic == topic

@@ -118,7 +118,10 @@ def _raw(part: Callable[[Record], bytes | None], what: str) -> Callable[[Request
 
 
 def _content(given: msgspec.Raw, encoding: str, what: str) -> bytes | None:
-    value = msgspec.json.decode(given)
+    try:
+        value = msgspec.json.decode(given)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise refused(f"the {what} is not valid JSON: {error}") from None
     if value is None:  # a tombstone, in whatever encoding
         return None
     if encoding == "json":
@@ -140,6 +143,8 @@ async def produce(request: Request) -> Response:
     refuse_private(name)
     new = await body_of(request, RecordToSend, max_bytes=_RECORD_MAX_BYTES)
     _, topic = await topic_of(services.cluster, name)
+    if any("\0" in header.name for header in new.headers):
+        raise refused("the name of a header cannot have the character 0 in it: it would end there")
     if new.partition is not None:
         chosen_partitions(topic, [new.partition])
     outgoing = Outgoing(

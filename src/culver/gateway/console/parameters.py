@@ -16,6 +16,8 @@ from culver.gateway.routing import Parameter
 PAGE_MAX = 500
 PAGE_DEFAULT = 50
 _LAST_NUMBER = 2**63 - 1
+# The protocol has room for twice as much, of which brokers use some when they repeat a name in what they say of it.
+_NAME_BYTES_MAX = 2**14
 _AGE = re.compile(r"-?(\d{1,9}(?:\.\d{1,6})?)\s*(ms|s|m|h|d|w)(?:\s+ago)?", re.IGNORECASE)
 _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 
@@ -95,15 +97,13 @@ def paging(request: Request) -> tuple[int, int]:
 
 def moment_ms(text: str | int, name: str = "time") -> int:
     """Milliseconds since 1970 from a number, an ISO 8601 time (UTC if it names no zone) or an age such as 2h."""
-    if isinstance(text, int):
-        return text
-    text = text.strip()
+    text = str(text).strip()
     if re.fullmatch(r"[0-9]{1,15}", text):
         return int(text)
     if text.lower() == "now":
         return time.time_ns() // 1_000_000
     if age := _AGE.fullmatch(text):
-        return time.time_ns() // 1_000_000 - round(float(age[1]) * _UNIT_MS[age[2].lower()])
+        return max(0, time.time_ns() // 1_000_000 - round(float(age[1]) * _UNIT_MS[age[2].lower()]))
     try:
         moment = datetime.fromisoformat(text)
         if moment.tzinfo is None:
@@ -120,6 +120,15 @@ def matching(names: Collection[str], wanted: str) -> list[str]:
     """Those that have the text in them, whatever its case."""
     folded = wanted.casefold()
     return [name for name in names if folded in name.casefold()]
+
+
+def path_name(request: Request, name: str) -> str:
+    """The name of a group or of a transactional id in the path, whatever letters it has."""
+    text: str = request.path_params[name]
+    # A broker closes the connection over a longer one, which is everybody's.
+    if len(text.encode()) > _NAME_BYTES_MAX:
+        raise refused(f"{name} is too long: it may have {_NAME_BYTES_MAX} bytes")
+    return text
 
 
 def path_number(request: Request, name: str, most: int = _LAST_NUMBER) -> int:

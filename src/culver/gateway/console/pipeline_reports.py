@@ -153,7 +153,7 @@ class PipelineReports:
                 self._reading[partition.index] = asyncio.create_task(self._read(partition.index))
         try:
             async with asyncio.timeout(_CATCH_UP_SECONDS_MAX):
-                for event in self._caught_up.values():
+                for event in list(self._caught_up.values()):
                     await event.wait()
         except TimeoutError:
             _log.warning("reports of pipelines are not read yet", topic=PIPELINES_TOPIC)
@@ -202,7 +202,7 @@ class PipelineReports:
             return
         try:
             report = msgspec.json.decode(record.value, type=Report)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             _log.warning("a report of a pipeline cannot be read", offset=record.offset, error=str(error))
             return
         heard_ms = max(report.at_ms, _now_ms()) if is_live else report.at_ms

@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from culver.gateway.reading.record import Record
 
 Filter = Callable[[Record], bool]
+# The same of a value that has been read as JSON.
+_OfJson = Callable[[Any], bool]
 
 LENGTH_MAX = 1000
 _TERMS_MAX = 20
@@ -26,6 +28,10 @@ _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _FIELD = re.compile(r"\.([\w.\[\]@$-]+?)(!=|>=|<=|=|>|<|~)(.*)", re.DOTALL)
 _NAMED = re.compile(r"(key|value|partition|header)(?:\.([^:\s]+))?:(.*)", re.DOTALL)
 _STEP = re.compile(r"[^.\[\]]+|\[\d+\]")
+# What a value that is no JSON is read as: it has none of the fields.
+_NO_JSON = object()
+
+_Looked = TypeVar("_Looked")
 
 
 class FilterError(ValueError):
@@ -37,26 +43,32 @@ def parse_filter(text: str) -> Filter:
     if len(text) > LENGTH_MAX:
         raise FilterError(f"a filter has {LENGTH_MAX} characters at most")
     terms: list[Filter] = []
+    fields: list[_OfJson] = []
     position = 0
     while text[position:].strip():
         found = _TERM.match(text, position)
         if found is None:
             raise FilterError(f"a quotation mark is not closed: {text[position:].strip()}")
         position = found.end()
-        term = _term(found[2])
-        terms.append(_negated(term) if found[1] else term)
-    if len(terms) > _TERMS_MAX:
+        if field := _FIELD.fullmatch(found[2]):
+            of_json = _field_term(field[1], field[2], _unquoted(field[3]))
+            fields.append(_negated(of_json) if found[1] else of_json)
+        else:
+            term = _term(found[2])
+            terms.append(_negated(term) if found[1] else term)
+    if len(terms) + len(fields) > _TERMS_MAX:
         raise FilterError(f"a filter has {_TERMS_MAX} terms at most")
+    if fields:
+        # Last, and once for all of them: reading JSON costs more than looking for a word.
+        terms.append(_on_json(fields))
     return lambda record: all(term(record) for term in terms)
 
 
-def _negated(term: Filter) -> Filter:
-    return lambda record: not term(record)
+def _negated(term: Callable[[_Looked], bool]) -> Callable[[_Looked], bool]:
+    return lambda looked_at: not term(looked_at)
 
 
 def _term(text: str) -> Filter:
-    if field := _FIELD.fullmatch(text):
-        return _field_term(field[1], field[2], _unquoted(field[3]))
     named = _NAMED.fullmatch(text)
     if named is None or (named[2] is not None and named[1] != "header"):
         return _anywhere(_folded(_unquoted(text)))
@@ -107,16 +119,27 @@ def _anywhere(folded: bytes) -> Filter:
 # --- fields of JSON ---
 
 
-def _field_term(path: str, operator: str, wanted: str) -> Filter:
+def _on_json(fields: list[_OfJson]) -> Filter:
+    def matches(record: Record) -> bool:
+        value = _json_of(record.value)
+        return all(field(value) for field in fields)
+
+    return matches
+
+
+def _json_of(content: bytes | None) -> Any:
+    try:
+        return _NO_JSON if content is None else msgspec.json.decode(content)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _NO_JSON
+
+
+def _field_term(path: str, operator: str, wanted: str) -> _OfJson:
     steps = [int(step[1:-1]) if step[0] == "[" else step for step in _STEP.findall(path)]
     compare = _comparison(operator, wanted)
 
-    def matches(record: Record) -> bool:
-        if record.value is None:
-            return False
-        try:
-            found: Any = msgspec.json.decode(record.value)
-        except (msgspec.DecodeError, RecursionError):
+    def matches(found: Any) -> bool:
+        if found is _NO_JSON:
             return False
         for step in steps:
             try:

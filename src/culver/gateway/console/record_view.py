@@ -14,6 +14,8 @@ from culver.gateway.reading.record import Record
 SHOWN_BYTES_MAX = 64 * 1024
 # Beyond these a browser would show another number than the one that was sent: the text has the right one.
 _EXACT_IN_BROWSERS = 2**53
+# A parsed value is many times as large as its text, and is looked through before it is sent.
+_JSON_BYTES_MAX = 1024 * 1024
 # Deep enough for what people write; a parser of another language may go no deeper.
 _DEPTH_MAX = 100
 # Bytes that no text has: what has one is some binary format, though all its bytes may be valid UTF-8.
@@ -76,7 +78,7 @@ def data_of(content: bytes | None, shown_bytes_max: int | None = SHOWN_BYTES_MAX
     if text is None:
         encoded = base64.b64encode(shown).decode()
         return Data("base64", len(content), base64=encoded, truncated=is_cut)
-    if not is_cut and text.lstrip()[:1] in ("{", "["):
+    if not is_cut and len(shown) <= _JSON_BYTES_MAX and text.lstrip()[:1] in ("{", "["):
         parsed = _json_of(shown)
         if parsed is not None:
             return Data("json", len(content), text=text, json=parsed)

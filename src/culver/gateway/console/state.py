@@ -21,6 +21,8 @@ from culver.gateway.reading.partition_reader import Readers
 _LISTS_MAX_AGE_S = 2.0
 # Walks through topics that run at a time; further ones wait for their turn.
 _WALKS_AT_ONCE = 4
+# Exports that read at a time: they take turns, and leave the walks above to those who wait for a page.
+_EXPORTS_AT_ONCE = 2
 # Live tails and exports that may be open at a time; further ones are refused.
 STREAMS_MAX = 100
 
@@ -41,6 +43,7 @@ class ConsoleState:
         self.pipelines = PipelineReports(cluster, readers, producing)
         self.log_search = LogSearch(log_store)
         self.walks = asyncio.Semaphore(_WALKS_AT_ONCE)
+        self.exports = asyncio.Semaphore(_EXPORTS_AT_ONCE)
         self.streams = 0
 
     async def close(self) -> None:

@@ -24,7 +24,6 @@ from culver.gateway.console.live import (
     KEEP_ALIVE_S,
     LiveResponse,
     check_room,
-    counted,
     sent_event,
 )
 from culver.gateway.console.parameters import PARTITIONS, TOPIC, numbers, refused
@@ -35,7 +34,10 @@ from culver.gateway.console.records import FILTER, ISOLATION, filter_of, is_comm
 from culver.gateway.reading.record import Record
 from culver.gateway.routing import Answer, Endpoint, Parameter
 from culver.gateway.services import Services, services_of
+from culver.logging import get_logger
 from culver.wire_client import Unreachable
+
+_log = get_logger("culver.gateway.console")
 
 # So many records wait at most, and are sent so often at most: 200 in a second.
 _WAITING_MAX = 100
@@ -87,7 +89,7 @@ class Tail:
         self._waiting: deque[Record] = deque()
         self._skipped = skipped
         self._scanned = 0
-        self._failure: Exception | None = None
+        self._failure: str | None = None
         self._news = asyncio.Event()
         if skipped:
             self._news.set()
@@ -96,17 +98,16 @@ class Tail:
 
     async def events(self) -> AsyncGenerator[bytes, None]:
         """The server-sent events, until the reader goes away or there is nothing to read from any more."""
-        async with counted(self._services.console):
-            pumps = [asyncio.create_task(self._pump(index)) for index in self._positions]
-            try:
-                yield KEEP_ALIVE  # the browser learns that it is connected
-                while self._failure is None:
-                    yield await self._next()
-                yield sent_event("problem", TailProblem(str(self._failure)))
-            finally:
-                for pump in pumps:
-                    pump.cancel()
-                await asyncio.gather(*pumps, return_exceptions=True)
+        pumps = [asyncio.create_task(self._pump(index)) for index in self._positions]
+        try:
+            yield KEEP_ALIVE  # the browser learns that it is connected
+            while self._failure is None:
+                yield await self._next()
+            yield sent_event("problem", TailProblem(self._failure))
+        finally:
+            for pump in pumps:
+                pump.cancel()
+            await asyncio.gather(*pumps, return_exceptions=True)
 
     async def _next(self) -> bytes:
         loop = asyncio.get_running_loop()
@@ -151,10 +152,16 @@ class Tail:
                 self._take(index, records)
                 await self._wait_if_stalled()
         except (KafkaError, Unreachable) as error:
-            self._failure = error
-            self._news.set()
+            self._fail(str(error))
+        except Exception:  # noqa: BLE001 - the boundary: a tail that says nothing more would look like a quiet topic
+            _log.exception("a tail broke down", topic=self._topic, partition=index)
+            self._fail("the gateway failed; its log says why")
         finally:
             cursor.close()
+
+    def _fail(self, message: str) -> None:
+        self._failure = message
+        self._news.set()
 
     async def _end_of(self, index: int) -> int:
         place = TopicPartition(self._topic, index)
@@ -209,7 +216,7 @@ async def tail(request: Request) -> Response:
     }
     skipped = sum(max(0, nearest[index] - offset) for index, offset in offsets.items())
     events = Tail(services, name, nearest, committed, wanted, skipped).events()
-    return LiveResponse(events, services.stopping, EVENT_STREAM)
+    return LiveResponse(services, events, EVENT_STREAM)
 
 
 ROUTES = [

@@ -20,7 +20,7 @@ from culver.gateway.cluster.transactions import (
 )
 from culver.gateway.cluster.view import refusal
 from culver.gateway.console.group_pages import Place
-from culver.gateway.console.parameters import PAGING, matching, number, paging, words
+from culver.gateway.console.parameters import PAGING, matching, number, paging, path_name, words
 from culver.gateway.errors import HttpError, Problem
 from culver.gateway.routing import Answer, Endpoint, Parameter, json_response
 from culver.gateway.services import services_of
@@ -147,7 +147,7 @@ def _item(
 async def abort(request: Request) -> Response:
     """As a producer does that starts anew with the same id: its coordinator aborts what is open."""
     services = services_of(request)
-    name = request.path_params["transactional_id"]
+    name = path_name(request, "transactional_id")
     found = (await describe_transactions(services.cluster, [name])).get(name)
     if found is None:
         raise HttpError(Problem.NOT_FOUND, f"nothing is known of transactional id {name}")
@@ -210,6 +210,6 @@ ROUTES = [
         "console",
         parameters=(Parameter("transactional_id", "The transactional id.", where="path", required=True),),
         answers={200: Answer("Aborted.", Aborted)},
-        errors=(403, 404, 409, 503),
+        errors=(403, 404, 409, 422, 503),
     ),
 ]
