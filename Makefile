@@ -16,12 +16,19 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 run: setup ## Serve on 127.0.0.1:9092, data in ./culver-data
 	$(BIN)/culver serve
 
-# Tests that mostly compute, and those that mostly wait for processes: the two halves run side by side.
-COMPUTING := tests/unit tests/scenarios tests/simulation tests/pipelines tests/spark
+# Three lanes side by side: tests that mostly compute, those of the faces beside the broker, and all others, which mostly wait.
+COMPUTING := tests/unit tests/scenarios tests/simulation
+FACES := tests/spark tests/pipelines tests/http
+PYTEST := $(BIN)/python -m pytest -m 'not interop'
 test: setup ## Everything that needs only Python, Java (for Spark, and ZooKeeper, which comes with it) and PyPI
-	@log=$$(mktemp); $(BIN)/python -m pytest -m 'not interop' $(COMPUTING) >$$log 2>&1 & computing=$$!; \
-	$(BIN)/python -m pytest -m 'not interop' $(addprefix --ignore=,$(COMPUTING)); waiting=$$?; \
-	wait $$computing; computed=$$?; cat $$log; rm -f $$log; exit $$((waiting + computed))
+	@logs=$$(mktemp -d); \
+	$(PYTEST) $(COMPUTING) >$$logs/computing 2>&1 & computing=$$!; \
+	$(PYTEST) $(FACES) >$$logs/faces 2>&1 & faces=$$!; \
+	trap "kill $$computing $$faces; rm -rf $$logs" INT TERM; \
+	$(PYTEST) $(addprefix --ignore=,$(COMPUTING) $(FACES)); others_failed=$$?; \
+	wait $$computing; computing_failed=$$?; wait $$faces; faces_failed=$$?; \
+	cat $$logs/computing $$logs/faces; rm -rf $$logs; \
+	exit $$((computing_failed + faces_failed + others_failed))
 
 check: setup ## Style, types, layers, tidiness
 	$(BIN)/ruff check .
