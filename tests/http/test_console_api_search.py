@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 import threading
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from http_client import Reply
 from culver.gateway.console import log_search
 from culver.gateway.console.log_search import LogSearch, SearchAnswer, Wanted, bucket_width_ms
 from culver.gateway.errors import HttpError, Problem
+from culver.pipelines.log_store.errors import SearchTooLong
 from culver.pipelines.log_store.store import LogStore
 from culver.pipelines.parsing.events import EVENT_SCHEMA
 
@@ -125,6 +127,9 @@ def test_stretches_of_time_have_round_lengths(span_ms: int, buckets: int, width_
         {"q": "a AND"},
         {"where": "level ="},
         {"where": "no_such_column = 1"},
+        {"where": f"partition = {2**40}"},
+        {"where": f"offset < {'9' * 3000}"},
+        {"where": "(" * 100 + "level = 'x'" + ")" * 100},
         {"since": "soon"},
         {"limit": 0},
         {"limit": 100_000},
@@ -207,9 +212,9 @@ def test_a_search_that_takes_too_long_is_given_up_and_others_are_not_held_up_by_
     monkeypatch.setattr(log_search, "SEARCH_SECONDS_MAX", 0.05)
 
     class Stuck(LogSearch):
-        def _search(self, wanted: Wanted) -> SearchAnswer:
+        def _search(self, wanted: Wanted, deadline_s: float) -> SearchAnswer:
             go_on.wait(30)
-            return super()._search(wanted)
+            return super()._search(wanted, deadline_s)
 
     async def search_often() -> list[Problem]:
         searching = Stuck(store.path)
@@ -226,3 +231,36 @@ def test_a_search_that_takes_too_long_is_given_up_and_others_are_not_held_up_by_
     problems = asyncio.run(search_often())
     assert problems.count(Problem.SEARCH_TIMEOUT) == 8
     assert problems.count(Problem.TOO_MANY_REQUESTS) == 4
+
+
+def test_a_thread_stops_searching_when_nobody_waits_any_more(store: LogStore) -> None:
+    asked = []
+
+    def is_enough() -> bool:
+        asked.append(True)
+        return len(asked) > 1
+
+    with pytest.raises(SearchTooLong):
+        store.find(where="fields.status = 404", is_enough=is_enough)
+    assert len(asked) < 10
+    late = LogSearch(store.path)
+    with pytest.raises(HttpError) as raised:
+        late._search(Wanted("", None, None, "fields.status = 404", 10, 10), time.monotonic() - 1)
+    assert raised.value.problem is Problem.SEARCH_TIMEOUT
+
+
+@pytest.mark.parametrize("since", ["999999999w", "0", "0001-01-01", "9999-12-31", "now"])
+def test_any_time_can_be_searched(url: str, since: str) -> None:
+    assert search(url, since=since, where="host LIKE '%a%b_c%'").status == 200
+
+
+def test_lines_that_are_very_long_are_cut() -> None:
+    row = dict.fromkeys(EVENT_SCHEMA.names) | {
+        "ts": datetime(2026, 11, 15, tzinfo=UTC),
+        "raw": "x" * 101,
+        "message": "short",
+        "fields": '{"a": "' + "x" * 101 + '"}',
+    }
+    line = log_search._line(row, 100)
+    assert line.raw == "x" * 100 + "… (1 characters more)"
+    assert (line.message, line.fields) == ("short", {})

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 SEARCH_SECONDS_MAX = 10.0
 # Counting stops then, and says that it is not complete.
 COUNTING_SECONDS_MAX = 5.0
+# What an answer shows of all its lines together, of the message, the raw line and the fields each.
+_ANSWER_CHARACTERS = 8 * 1024 * 1024
 _THREADS = 2
 _WAITING_MAX = 8
 # Widths of buckets that people can read off an axis.
@@ -129,16 +131,16 @@ class LogSearch:
             self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="culver-log-search")
         # Counted until its thread is done with it, which may be after nobody waits any more.
         self._under_way += 1
-        searching = asyncio.get_running_loop().run_in_executor(self._threads, self._search, wanted)
+        deadline_s = time.monotonic() + SEARCH_SECONDS_MAX
+        searching = asyncio.get_running_loop().run_in_executor(
+            self._threads, self._search, wanted, deadline_s
+        )
         searching.add_done_callback(self._ended)
         try:
             async with asyncio.timeout(SEARCH_SECONDS_MAX):
                 return await asyncio.shield(searching)
         except TimeoutError:
-            raise HttpError(
-                Problem.SEARCH_TIMEOUT,
-                f"the search took longer than {SEARCH_SECONDS_MAX:g} seconds: give it a shorter time (since=1h)",
-            ) from None
+            raise _too_long() from None
 
     def _ended(self, searching: asyncio.Future[SearchAnswer]) -> None:
         self._under_way -= 1
@@ -147,11 +149,16 @@ class LogSearch:
 
     # --- in a thread ---
 
-    def _search(self, wanted: Wanted) -> SearchAnswer:
+    def _search(self, wanted: Wanted, deadline_s: float) -> SearchAnswer:
         begun_s = time.monotonic()
         assert self._path is not None
         try:
-            from culver.pipelines.log_store.errors import LogStoreError, QueryError, StoreNotFound
+            from culver.pipelines.log_store.errors import (
+                LogStoreError,
+                QueryError,
+                SearchTooLong,
+                StoreNotFound,
+            )
             from culver.pipelines.log_store.store import LogStore
         except ModuleNotFoundError as missing:
             raise HttpError(
@@ -162,11 +169,18 @@ class LogSearch:
             if self._store is None:
                 self._store = LogStore(self._path, create=False)
             found = self._store.find(
-                wanted.text, wanted.since_us, wanted.until_us, wanted.where, wanted.limit
+                wanted.text,
+                wanted.since_us,
+                wanted.until_us,
+                wanted.where,
+                wanted.limit,
+                # Nobody waits any more then: the thread is for others.
+                is_enough=lambda: time.monotonic() > deadline_s,
             )
-            histogram = (
-                _histogram(self._store, wanted, begun_s + COUNTING_SECONDS_MAX) if wanted.buckets else None
-            )
+            counting_until_s = min(begun_s + COUNTING_SECONDS_MAX, deadline_s)
+            histogram = _histogram(self._store, wanted, counting_until_s) if wanted.buckets else None
+        except SearchTooLong:
+            raise _too_long() from None
         except QueryError as error:
             raise refused(str(error)) from None
         except StoreNotFound as error:
@@ -176,10 +190,19 @@ class LogSearch:
         return _answer(found, histogram, wanted.limit, round((time.monotonic() - begun_s) * 1000))
 
 
+def _too_long() -> HttpError:
+    return HttpError(
+        Problem.SEARCH_TIMEOUT,
+        f"the search took longer than {SEARCH_SECONDS_MAX:g} seconds: give it a shorter time (since=1h)",
+    )
+
+
 def _answer(found: SearchResult, histogram: Histogram | None, limit: int, took_ms: int) -> SearchAnswer:
     rows = found.events.to_pylist()
+    # The more lines, the less of each: an answer has its bounds as well.
+    shown_max = _ANSWER_CHARACTERS // max(1, len(rows))
     return SearchAnswer(
-        lines=[_line(row) for row in rows],
+        lines=[_line(row, shown_max) for row in rows],
         more=len(rows) == limit,
         took_ms=took_ms,
         rows=found.rows,
@@ -190,14 +213,25 @@ def _answer(found: SearchResult, histogram: Histogram | None, limit: int, took_m
     )
 
 
-def _line(row: dict[str, Any]) -> Line:
+def _line(row: dict[str, Any], shown_max: int) -> Line:
     fields = row["fields"]
     moment: datetime = row["ts"]
     return Line(
         ts=moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
-        fields=msgspec.json.decode(fields) if fields else {},
-        **{name: row[name] for name in Line.__struct_fields__ if name not in ("ts", "fields")},
+        # Of a line that is this long, its beginning has to do.
+        fields=msgspec.json.decode(fields) if fields and len(fields) <= shown_max else {},
+        message=_cut(row["message"], shown_max),
+        raw=_cut(row["raw"], shown_max),
+        **{
+            name: row[name] for name in ("level", "service", "host", "format", "topic", "partition", "offset")
+        },
     )
+
+
+def _cut(text: str | None, shown_max: int) -> str | None:
+    if text is None or len(text) <= shown_max:
+        return text
+    return f"{text[:shown_max]}… ({len(text) - shown_max} characters more)"
 
 
 def _histogram(store: LogStore, wanted: Wanted, deadline_s: float) -> Histogram:

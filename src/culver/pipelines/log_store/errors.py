@@ -7,6 +7,7 @@ LogStoreError
 +-- BatchConflict     a batch does not fit what was committed under its id
 +-- DamagedFile       a file that the manifest names is missing, cut off or corrupt
 +-- QueryError        a text query or a condition that cannot be understood (also a ValueError)
++-- SearchTooLong     a search was told that it has taken long enough
 """
 
 from __future__ import annotations
@@ -65,3 +66,7 @@ class DamagedFile(LogStoreError):
 
 class QueryError(LogStoreError, ValueError):
     """A text query or a condition that cannot be understood."""
+
+
+class SearchTooLong(LogStoreError):
+    """A search has not found everything when it was told that it has taken long enough."""

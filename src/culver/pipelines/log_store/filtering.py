@@ -8,6 +8,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from culver.pipelines.log_store.errors import QueryError
 from culver.pipelines.log_store.where import FIELDS, All, Among, Any, Comparison, Condition, Missing, Not
 from culver.pipelines.parsing.events import TIMESTAMP
 
@@ -39,9 +40,17 @@ def _folded(combine: Anything, parts: tuple[Condition, ...], events: pa.Table) -
 
 def _compared(comparison: Comparison, events: pa.Table) -> pa.ChunkedArray:
     column = _column(comparison.column, events, isinstance(comparison.value, float))
-    if comparison.operator == "LIKE":
-        return pc.match_like(column, comparison.value)
-    value = pa.scalar(comparison.value, TIMESTAMP if comparison.column == "ts" else column.type)
+    try:
+        if comparison.operator == "LIKE":
+            return pc.match_like(column, comparison.value)
+        value = pa.scalar(comparison.value, TIMESTAMP if comparison.column == "ts" else column.type)
+    except (
+        pa.ArrowException,
+        OverflowError,
+    ) as error:  # a number that has no room, a pattern that is too long
+        raise QueryError(
+            f"the condition on {comparison.column} cannot be run: {error}", "simplify it"
+        ) from None
     compare = {
         "=": pc.equal,
         "!=": pc.not_equal,

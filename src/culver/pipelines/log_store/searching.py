@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from culver.pipelines.log_store import text_index
 from culver.pipelines.log_store.entries import FileEntry, State
-from culver.pipelines.log_store.errors import DamagedFile
+from culver.pipelines.log_store.errors import DamagedFile, SearchTooLong
 from culver.pipelines.log_store.files import local_path
 from culver.pipelines.log_store.filtering import mask_of
 from culver.pipelines.log_store.row_reader import RowReader
@@ -29,6 +29,10 @@ _Found = TypeVar("_Found")
 START_OF_TIME_US, END_OF_TIME_US = -(2**63), 2**63 - 1
 
 
+def _never() -> bool:
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class Search:
     """What is looked for. Times are microseconds since 1970, since <= ts < until."""
@@ -38,6 +42,13 @@ class Search:
     until: int = END_OF_TIME_US
     where: Condition | None = None
     limit: int = 50
+    # Asked before each row group that is read: whether it has taken long enough.
+    is_enough: Callable[[], bool] = _never
+
+    def go_on(self) -> None:
+        """Raises SearchTooLong when it has taken long enough."""
+        if self.is_enough():
+            raise SearchTooLong("the search takes too long", "search a shorter time, or for fewer words")
 
 
 @dataclass(slots=True)
@@ -157,6 +168,7 @@ class _Attempt:
         with RowReader(self._root, entry) as reader:
             groups = reader.groups_between(search.since, search.until)
             for group, rows in matching_rows(self._root, entry, search, groups):
+                search.go_on()
                 if newest.is_too_old(reader.ts_max(group)) or len(found) >= search.limit:
                     break
                 if _Group(entry.path, group) in self._damaged:
@@ -175,6 +187,7 @@ class _Attempt:
         tables = []
         with RowReader(self._root, entry) as reader:
             for group in sorted({hit.group for hit in hits}):
+                self._search.go_on()
                 try:
                     events = reader.read(group)
                 except DamagedFile as problem:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -203,13 +204,16 @@ class LogStore:
         until: Moment = None,
         where: str = "",
         limit: int = 50,
+        is_enough: Callable[[], bool] | None = None,
     ) -> SearchResult:
         """The newest `limit` events, newest first, that match all of what is given, and what could not be searched.
 
         `text` is as in `text_query`, `where` as in `where`; times are datetimes, microseconds since 1970, ISO 8601
-        text, or ages such as "2h"; since <= ts < until. Raises QueryError.
+        text, or ages such as "2h"; since <= ts < until. Raises QueryError, and SearchTooLong once `is_enough` says so.
         """
         search = compiled_search(text, since, until, where, limit)
+        if is_enough is not None:
+            search = replace(search, is_enough=is_enough)
         for _ in range(_SEARCH_ATTEMPTS):
             result = searching.run(self.path, self._manifest.state(), search)
             # A file that has gone was merged or expired since the manifest was read, or it is lost.
