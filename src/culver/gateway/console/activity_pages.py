@@ -18,7 +18,7 @@ from culver.gateway.console.live import (
     check_room,
     sent_event,
 )
-from culver.gateway.console.parameters import number, whole_number
+from culver.gateway.console.parameters import number, number_parameter, whole_number
 from culver.gateway.console.pipeline_reports import SILENT_AFTER_MS, PipelineItem
 from culver.gateway.console.topic_rates import INTERVAL_S as RATES_INTERVAL_S
 from culver.gateway.metrics.broker_reports import INTERVAL_S
@@ -160,7 +160,7 @@ async def forget_pipeline(request: Request) -> Response:
     return json_response(PipelineForgotten(name, True))
 
 
-_AFTER = Parameter("after", "Only events with a larger id.", {"type": "integer", "minimum": 0})
+_AFTER = number_parameter("after", "Only events with a larger id.")
 
 ROUTES = [
     Endpoint(
@@ -171,10 +171,8 @@ ROUTES = [
         "console",
         parameters=(
             _AFTER,
-            Parameter(
-                "limit",
-                "How many at most, the newest.",
-                {"type": "integer", "minimum": 1, "maximum": _EVENTS_MAX, "default": _EVENTS_DEFAULT},
+            number_parameter(
+                "limit", "How many at most, the newest.", _EVENTS_DEFAULT, least=1, most=_EVENTS_MAX
             ),
         ),
         answers={200: Answer("The events.", EventsAnswer)},
@@ -198,11 +196,7 @@ ROUTES = [
         "How much goes through the cluster, second by second, and the busiest topics.",
         "console",
         parameters=(
-            Parameter(
-                "seconds",
-                "How far back.",
-                {"type": "integer", "minimum": 1, "maximum": _SECONDS_MAX, "default": _SECONDS_DEFAULT},
-            ),
+            number_parameter("seconds", "How far back.", _SECONDS_DEFAULT, least=1, most=_SECONDS_MAX),
         ),
         answers={200: Answer("The last seconds.", ThroughputAnswer)},
         errors=(422,),

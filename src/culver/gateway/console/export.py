@@ -20,6 +20,7 @@ from culver.gateway.console.parameters import (
     choice,
     choice_parameter,
     number,
+    number_parameter,
     refused,
     words,
 )
@@ -182,11 +183,7 @@ ROUTES = [
             Parameter("from", "Where to begin; earliest by default."),
             Parameter("until", "Where to end: latest (as it is when the export begins), offset:N or time:T."),
             FILTER,
-            Parameter(
-                "limit",
-                "How many records at most.",
-                {"type": "integer", "minimum": 1, "maximum": _LIMIT_MAX, "default": _LIMIT_DEFAULT},
-            ),
+            number_parameter("limit", "How many records at most.", _LIMIT_DEFAULT, least=1, most=_LIMIT_MAX),
             ISOLATION,
         ),
         answers={200: Answer("The file.", {"type": "string"}, ("application/x-ndjson", "text/csv"))},

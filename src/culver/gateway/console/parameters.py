@@ -21,15 +21,19 @@ _NAME_BYTES_MAX = 2**14
 _AGE = re.compile(r"-?(\d{1,9}(?:\.\d{1,6})?)\s*(ms|s|m|h|d|w)(?:\s+ago)?", re.IGNORECASE)
 _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 
-PAGING = (
-    Parameter("offset", "How many to leave out.", {"type": "integer", "minimum": 0, "default": 0}),
-    Parameter(
-        "limit",
-        "How many at most.",
-        {"type": "integer", "minimum": 1, "maximum": PAGE_MAX, "default": PAGE_DEFAULT},
-    ),
-)
 
+def number_parameter(
+    name: str, doc: str, default: int | None = None, *, least: int = 0, most: int = _LAST_NUMBER
+) -> Parameter:
+    """A whole number of the query, as `number` reads it."""
+    schema = {"type": "integer", "minimum": least, "maximum": most}
+    return Parameter(name, doc, schema if default is None else {**schema, "default": default})
+
+
+PAGING = (
+    number_parameter("offset", "How many to leave out.", 0),
+    number_parameter("limit", "How many at most.", PAGE_DEFAULT, least=1, most=PAGE_MAX),
+)
 
 PARTITIONS = Parameter(
     "partition",

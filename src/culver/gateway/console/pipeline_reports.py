@@ -212,16 +212,7 @@ class PipelineReports:
                 return
             pipeline = self._pipelines[report.name] = _Pipeline(report, heard_ms)
         pipeline.report, pipeline.heard_ms = report, heard_ms
-        pipeline.history.append(
-            HistoryPoint(
-                at_ms=report.at_ms,
-                input_rows_per_s=report.input_rows_per_s,
-                processed_rows_per_s=report.processed_rows_per_s,
-                lag=report.lag,
-                batch_duration_ms=report.batch_duration_ms,
-                rows=report.rows,
-            )
-        )
+        pipeline.history.append(msgspec.convert(report, HistoryPoint, from_attributes=True))
 
 
 def _now_ms() -> int:

@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from culver.gateway.console.log_search import SearchAnswer, Wanted
-from culver.gateway.console.parameters import moment_ms, number, words
+from culver.gateway.console.parameters import moment_ms, number, number_parameter, words
 from culver.gateway.routing import Answer, Endpoint, Parameter, json_response
 from culver.gateway.services import services_of
 
@@ -45,15 +45,12 @@ ROUTES = [
             Parameter("since", "Not older: ISO 8601, milliseconds since 1970, or an age such as 2h."),
             Parameter("until", "Older than this time."),
             Parameter("where", "A condition on columns: level = 'ERROR' AND fields.status >= 500."),
-            Parameter(
-                "limit",
-                "How many lines at most.",
-                {"type": "integer", "minimum": 1, "maximum": _LIMIT_MAX, "default": _LIMIT_DEFAULT},
-            ),
-            Parameter(
+            number_parameter("limit", "How many lines at most.", _LIMIT_DEFAULT, least=1, most=_LIMIT_MAX),
+            number_parameter(
                 "histogram",
                 "How many stretches of time to count in at most; 0 for no counting.",
-                {"type": "integer", "minimum": 0, "maximum": _BUCKETS_MAX, "default": _BUCKETS_DEFAULT},
+                _BUCKETS_DEFAULT,
+                most=_BUCKETS_MAX,
             ),
         ),
         answers={200: Answer("What was found.", SearchAnswer)},

@@ -25,6 +25,7 @@ from culver.gateway.cluster.topics import (
 from culver.gateway.cluster.view import PartitionView, TopicPartition
 from culver.gateway.console.bodies import body_of
 from culver.gateway.console.browsing import Bounds
+from culver.gateway.console.lag import behind
 from culver.gateway.console.parameters import TOPIC, refused, topic_id_text
 from culver.gateway.console.places import bounds_of, chosen_partitions, is_internal, topic_of
 from culver.gateway.console.topic_figures import bytes_of
@@ -249,11 +250,8 @@ async def groups(request: Request) -> Response:
     for each in looked_at:
         offsets = {place: at for place, at in committed.get(each.group, {}).items() if place in bounds}
         if offsets:
-            behind = (
-                max(0, bounds[place].latest - max(at.offset, bounds[place].earliest))
-                for place, at in offsets.items()
-            )
-            items.append(ReadingGroup(each.group, each.state, sum(behind)))
+            lag = sum(behind(bounds[place], at.offset) for place, at in offsets.items())
+            items.append(ReadingGroup(each.group, each.state, lag))
     return json_response(ReadingGroups(items, len(looked_at), len(looked_at) == len(listed)))
 
 

@@ -20,7 +20,15 @@ from culver.gateway.cluster.transactions import (
 )
 from culver.gateway.cluster.view import refusal
 from culver.gateway.console.group_pages import Place
-from culver.gateway.console.parameters import PAGING, matching, number, paging, path_name, words
+from culver.gateway.console.parameters import (
+    PAGING,
+    matching,
+    number,
+    number_parameter,
+    paging,
+    path_name,
+    words,
+)
 from culver.gateway.errors import HttpError, Problem
 from culver.gateway.routing import Answer, Endpoint, Parameter, json_response
 from culver.gateway.services import services_of
@@ -192,11 +200,7 @@ ROUTES = [
         parameters=(
             Parameter("q", "Only ids with this text in them."),
             Parameter("state", "Only in these states, with commas between: Ongoing, CompleteCommit, ..."),
-            Parameter(
-                "min_age_ms",
-                "Only transactions open for so long, oldest first.",
-                {"type": "integer", "minimum": 0},
-            ),
+            number_parameter("min_age_ms", "Only transactions open for so long, oldest first."),
             *PAGING,
         ),
         answers={200: Answer("The transactions.", TransactionsAnswer)},

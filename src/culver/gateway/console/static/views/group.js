@@ -1,11 +1,10 @@
 // One group: its lag per partition, its members, and its offsets to be moved.
 
-import { get, path, remove } from "../api.js";
+import { get, path } from "../api.js";
 import { h, link, show } from "../dom.js";
 import { count, plural, short } from "../format.js";
-import { confirmByName } from "../parts/dialog.js";
+import { deleteByName } from "../parts/deletion.js";
 import { live } from "../parts/live.js";
-import { notice } from "../parts/notice.js";
 import { block, button, figures, heading } from "../parts/page.js";
 import { empty } from "../parts/states.js";
 import { keepPlace, table } from "../parts/table.js";
@@ -178,15 +177,11 @@ function assignment({ partitions, partitions_count: total }) {
 }
 
 function deleteGroup(name, go) {
-  confirmByName({
-    title: `Delete ${name}`,
-    text: "The group's committed offsets are forgotten; a consumer that comes back starts where its own settings say. A group with members cannot be deleted.",
+  deleteByName({
+    what: "group",
     name,
-    action: "Delete the group",
-    async act() {
-      await remove(path`/api/groups/${name}`);
-      notice(`Group ${name} has been deleted.`);
-      go("/console/groups");
-    },
+    address: path`/api/groups/${name}`,
+    text: "The group's committed offsets are forgotten; a consumer that comes back starts where its own settings say. A group with members cannot be deleted.",
+    done: () => go("/console/groups"),
   });
 }

@@ -1,8 +1,9 @@
 // Making, growing and deleting topics.
 
-import { path, post, remove } from "../api.js";
+import { path, post } from "../api.js";
 import { h } from "../dom.js";
-import { confirmByName, openDialog } from "../parts/dialog.js";
+import { deleteByName } from "../parts/deletion.js";
+import { openDialog } from "../parts/dialog.js";
 import { notice } from "../parts/notice.js";
 import { field } from "../parts/page.js";
 
@@ -84,15 +85,11 @@ export function addPartitions(topic, onChange) {
 }
 
 export function deleteTopic(name, { go }) {
-  confirmByName({
-    title: `Delete ${name}`,
-    text: "The topic and all its messages are removed from every broker. This cannot be undone.",
+  deleteByName({
+    what: "topic",
     name,
-    action: "Delete the topic",
-    async act() {
-      await remove(path`/api/topics/${name}`);
-      notice(`Topic ${name} has been deleted.`);
-      go("/console/topics");
-    },
+    address: path`/api/topics/${name}`,
+    text: "The topic and all its messages are removed from every broker. This cannot be undone.",
+    done: () => go("/console/topics"),
   });
 }

@@ -1,10 +1,10 @@
 // One webhook: how it is set up, how its calls went, a sample call, and its end.
 
-import { path, post, remove } from "../api.js";
+import { path, post } from "../api.js";
 import { h, link, show } from "../dom.js";
 import { ago, count, duration } from "../format.js";
-import { confirmByName, openDialog } from "../parts/dialog.js";
-import { notice } from "../parts/notice.js";
+import { deleteByName } from "../parts/deletion.js";
+import { openDialog } from "../parts/dialog.js";
 import { button } from "../parts/page.js";
 
 export function webhookDetails({ webhook, status }, onChange) {
@@ -87,15 +87,11 @@ async function sample(name, place) {
 }
 
 function deleteWebhook(name, onChange) {
-  confirmByName({
-    title: `Delete ${name}`,
-    text: "No more calls are made. Its group keeps its offsets until they expire.",
+  deleteByName({
+    what: "webhook",
     name,
-    action: "Delete the webhook",
-    async act() {
-      await remove(path`/api/webhooks/${name}`);
-      notice(`Webhook ${name} has been deleted.`);
-      onChange();
-    },
+    address: path`/api/webhooks/${name}`,
+    text: "No more calls are made. Its group keeps its offsets until they expire.",
+    done: onChange,
   });
 }
