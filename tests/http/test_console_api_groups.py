@@ -17,6 +17,10 @@ from console_calls import DEADLINE_S, get, wait_for
 from http_call import call, error_code
 from http_client import Reply
 
+from culver.gateway.cluster.cluster import Cluster
+from culver.gateway.cluster.view import TopicPartition as Place
+from culver.gateway.console import offset_reset
+from culver.gateway.errors import HttpError, Problem
 from culver.pipelines.progress_report import KafkaPublisher, ProgressReport, Report
 from culver.testing import Broker
 
@@ -181,6 +185,24 @@ def test_offsets_of_a_group_at_work_are_left_alone(url: str, http_broker: Broker
         refused = reset(url, half_read, to="earliest", dry_run=False)
         assert (refused.status, error_code(refused)) == (409, 40904)
         assert call("DELETE", f"{url}/api/groups/{half_read}").status == 409
+    assert committed(url, half_read) == {0: 5, 1: 10}
+
+
+def test_a_group_that_was_joined_after_it_was_looked_at_is_left_alone(
+    url: str, http_broker: Broker, half_read: str
+) -> None:
+    async def set_back() -> Problem | None:
+        cluster = Cluster(http_broker.bootstrap_servers)
+        try:
+            await offset_reset.store(cluster, half_read, {Place(half_read, 0): 0})
+        except HttpError as error:
+            return error.problem
+        finally:
+            await cluster.close()
+        return None
+
+    with member(http_broker, half_read, half_read):
+        assert asyncio.run(set_back()) is Problem.GROUP_ACTIVE
     assert committed(url, half_read) == {0: 5, 1: 10}
 
 

@@ -124,7 +124,7 @@ async def reset(request: Request) -> Response:
             if each.after is not None and each.after != each.before
         }
         if new:
-            await _store(services.cluster, described.group, new)
+            await store(services.cluster, described.group, new)
     moved = [each.change for each in changes if each.change is not None]
     return json_response(
         ResetAnswer(
@@ -141,7 +141,8 @@ async def reset(request: Request) -> Response:
     )
 
 
-async def _store(cluster: Cluster, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+async def store(cluster: Cluster, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+    """Set the offsets of a group without members; GROUP_ACTIVE when it has some."""
     try:
         await alter_offsets(cluster, group, offsets)
     except KafkaError as error:
