@@ -23,6 +23,9 @@ JSON = "application/json"
         ("POST", "/api/topics", b'{"name": "\xff"}'),
         ("POST", "/api/topics", b'{"config": {"\xff": 1}, "name": "a"}'),
         ("POST", "/api/topics", b"[" * 100_000),
+        ("POST", "/api/topics", b'{"name": "a", "config": {"retention.ms": "%s"}}' % (b"9" * 40_000)),
+        ("PATCH", "/api/topics/TOPIC/config", b'{"set": {"%s": 1}}' % (b"x" * 40_000)),
+        ("PATCH", "/api/topics/TOPIC/config", b'{"reset": ["%s"]}' % (b"x" * 40_000)),
         ("POST", "/api/topics/TOPIC/records", b'{"value": "\xff"}'),
         ("POST", "/api/topics/TOPIC/records", b'{"value": "\\ud800 ", "value_encoding": "json"}'),
         ("POST", "/api/topics/TOPIC/records", b'{"value": {"a": 1}}'),
@@ -63,6 +66,15 @@ def test_headers_are_written_as_they_are_given(url: str, topic: str) -> None:
     assert sent.status == 201, sent.body
     (found,) = get(url, f"/api/topics/{topic}/records")["records"]
     assert [header["name"] for header in found["headers"]] == [header["name"] for header in given]
+
+
+def test_of_very_many_headers_some_are_shown(url: str, topic: str) -> None:
+    given = {"value": "v", "headers": [{"name": "h", "value": "x"}] * 12_000}
+    assert call("POST", f"{url}/api/topics/{topic}/records", given).status == 201
+    (listed,) = get(url, f"/api/topics/{topic}/records")["records"]
+    assert (len(listed["headers"]), listed["headers_more"]) == (100, 11_900)
+    whole = get(url, f"/api/topics/{topic}/records/0/0")["record"]
+    assert (len(whole["headers"]), whole["headers_more"]) == (10_000, 2_000)
 
 
 def test_values_that_look_like_json_and_are_not_are_passed_over(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
 from starlette.requests import Request
@@ -11,6 +11,10 @@ from culver.gateway.errors import HttpError, Problem
 from culver.gateway.services import services_of
 
 BODY_MAX_BYTES = 1024 * 1024
+
+# Settings of topics. A broker closes the connection, which is everybody's, over a text of more than 32,767 bytes.
+SettingName = Annotated[str, msgspec.Meta(max_length=250)]
+SettingValue = Annotated[str, msgspec.Meta(max_length=8000)] | int | float | bool
 
 Body = TypeVar("Body")
 

@@ -12,6 +12,8 @@ from culver.gateway.reading.record import Record
 
 # What is sent of a key or value in lists; the record's own address has the whole of it.
 SHOWN_BYTES_MAX = 64 * 1024
+# How many headers are sent in lists, and of one record: told apart, a small header is many times what it was.
+_HEADERS_LISTED_MAX, _HEADERS_MAX = 100, 10_000
 # Beyond these a browser would show another number than the one that was sent: the text has the right one.
 _EXACT_IN_BROWSERS = 2**53
 # A parsed value is many times as large as its text, and is looked through before it is sent.
@@ -52,10 +54,13 @@ class RecordView(msgspec.Struct, frozen=True):
     value: Data | None
     headers: list[HeaderView]
     size_bytes: int
+    # How many headers are left out.
+    headers_more: int
 
 
 def view_of(record: Record, shown_bytes_max: int | None = SHOWN_BYTES_MAX) -> RecordView:
-    """The record, its key, value and headers cut to so many bytes each."""
+    """The record, its key, value and headers cut to so many bytes each; None: as a whole."""
+    headers = record.headers[: _HEADERS_MAX if shown_bytes_max is None else _HEADERS_LISTED_MAX]
     return RecordView(
         partition=record.partition,
         offset=record.offset,
@@ -63,8 +68,9 @@ def view_of(record: Record, shown_bytes_max: int | None = SHOWN_BYTES_MAX) -> Re
         timestamp_type=_TIMESTAMP_TYPES.get(record.timestamp_type, "none"),
         key=data_of(record.key, shown_bytes_max),
         value=data_of(record.value, shown_bytes_max),
-        headers=[HeaderView(name, data_of(value, shown_bytes_max)) for name, value in record.headers],
+        headers=[HeaderView(name, data_of(value, shown_bytes_max)) for name, value in headers],
         size_bytes=record.size_bytes,
+        headers_more=len(record.headers) - len(headers),
     )
 
 

@@ -23,7 +23,7 @@ from culver.gateway.cluster.topics import (
     describe_configs,
 )
 from culver.gateway.cluster.view import PartitionView, TopicPartition
-from culver.gateway.console.bodies import body_of
+from culver.gateway.console.bodies import SettingName, SettingValue, body_of
 from culver.gateway.console.browsing import Bounds
 from culver.gateway.console.lag import behind
 from culver.gateway.console.parameters import TOPIC, refused, topic_id_text
@@ -112,8 +112,8 @@ class PartitionsAdded(msgspec.Struct, frozen=True):
 class SettingChanges(msgspec.Struct, forbid_unknown_fields=True):
     """Settings to set, and those to take back to their defaults."""
 
-    set: dict[str, str | int | float | bool] = {}
-    reset: list[str] = []
+    set: dict[SettingName, SettingValue] = {}
+    reset: list[SettingName] = []
 
 
 class Settings(msgspec.Struct, frozen=True):

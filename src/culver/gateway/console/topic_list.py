@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from culver.gateway.cluster.topics import create_topic
 from culver.gateway.cluster.view import TopicView
-from culver.gateway.console.bodies import body_of
+from culver.gateway.console.bodies import SettingName, SettingValue, body_of
 from culver.gateway.console.cluster_pages import Health
 from culver.gateway.console.parameters import (
     PAGING,
@@ -84,7 +84,7 @@ class NewTopic(msgspec.Struct, forbid_unknown_fields=True):
     name: Annotated[str, msgspec.Meta(pattern=r"^[a-zA-Z0-9._-]{1,249}$")]
     partitions: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)] | None = None
     replicas: Annotated[int, msgspec.Meta(ge=1, le=2**15 - 1)] | None = None
-    config: dict[str, str | int | float | bool] = {}
+    config: dict[SettingName, SettingValue] = {}
     dry_run: bool = False
 
 
@@ -184,7 +184,7 @@ async def create(request: Request) -> Response:
     )
 
 
-def setting_text(value: str | int | float | bool) -> str:
+def setting_text(value: SettingValue) -> str:
     """A setting's value as the protocol has it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 

@@ -57,9 +57,9 @@ function fillBody(body, topic, record) {
     ),
     part("Key", record.key, record, `${address}/key`),
     part("Value", record.value, record, `${address}/value`),
-    headers(record.headers),
+    headers(record),
   );
-  const cut = record.value?.truncated || record.key?.truncated;
+  const cut = record.value?.truncated || record.key?.truncated || record.headers_more > 0;
   if (cut)
     body.append(
       h(
@@ -126,7 +126,7 @@ function part(name, data, record, address) {
   );
 }
 
-function headers(list) {
+function headers({ headers: list, headers_more: more }) {
   if (!list?.length) return null;
   return h(
     "div",
@@ -141,6 +141,7 @@ function headers(list) {
         list.map((header) => h("tr", {}, h("td", {}, header.name), h("td", {}, preview(header.value)))),
       ),
     ),
+    more > 0 && h("p", { class: "soft" }, `and ${count(more)} more`),
   );
 }
 
