@@ -50,8 +50,10 @@ ALLOWED_IN_DATA_DIR = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def files_of(victim: Victim) -> set[str]:
+    """What there is, but for the broker's notes of how far it is, which it makes when it sees fit."""
     data_dir = victim.broker.data_dir
-    return {str(path.relative_to(data_dir)) for path in data_dir.rglob("*")}
+    notes = (".progress", ".new")
+    return {str(path.relative_to(data_dir)) for path in data_dir.rglob("*") if path.suffix not in notes}
 
 
 def surroundings_of(victim: Victim) -> set[str]:

@@ -13,6 +13,8 @@ _LEGAL = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)
 GROUP_OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTION_STATE_TOPIC = "__transaction_state"
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"  # not Culver's, but tools that know Kafka take it for Kafka's
+# Topics in which the gateway and pipelines keep what they need; to Kafka's clients they are topics like others.
+OWN_TOPICS_PREFIX = "__culver_"
 INTERNAL_TOPICS = frozenset({GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC})
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from culver.core.names import OWN_TOPICS_PREFIX
 from culver.gateway.errors import HttpError, Problem
 
 # The subscriptions of webhooks, with the secrets that sign their calls.
-WEBHOOKS = "__culver_webhooks"
+WEBHOOKS = f"{OWN_TOPICS_PREFIX}webhooks"
 PRIVATE_TOPICS = frozenset({WEBHOOKS})
 # The same for librdkafka: to a consumer with a pattern these topics do not exist.
 PATTERNS_TO_HIDE = ",".join(f"^{name}$" for name in sorted(PRIVATE_TOPICS))

@@ -20,12 +20,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
+from culver.core.names import OWN_TOPICS_PREFIX
+
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 log = logging.getLogger(__name__)
 
-PIPELINES_TOPIC = "__culver_pipelines"
+PIPELINES_TOPIC = f"{OWN_TOPICS_PREFIX}pipelines"
 RUNNING, ENDED, FAILED = "running", "ended", "failed"
 # How often at most, and how often at least: whoever reads takes a longer silence for a death.
 BETWEEN_REPORTS_S = 1.0

@@ -16,6 +16,7 @@ from functools import partial
 from types import TracebackType
 from typing import Self, TypeVar
 
+from culver.core.names import OWN_TOPICS_PREFIX
 from culver.errors import ErrorCode, KafkaError
 from culver.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from culver.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -110,7 +111,7 @@ class BlockingCluster:
             name = topic.name or ""
             if topic.error_code:
                 raise _refused(topic.error_code, f"topic {name}")
-            if names is None and topic.is_internal:
+            if names is None and (topic.is_internal or name.startswith(OWN_TOPICS_PREFIX)):
                 continue
             leaders = {partition.partition_index: partition.leader_id for partition in topic.partitions}
             self._leaders |= {(name, partition): leader for partition, leader in leaders.items()}
