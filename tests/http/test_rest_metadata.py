@@ -45,12 +45,14 @@ def test_brokers_are_listed_by_id(url: str) -> None:
     ("path", "expected"),
     [
         ("missing", 40401),
+        ("m" * 40_000, 40401),
         ("missing/partitions", 40401),
         ("missing/partitions/0", 40401),
         ("{topic}/partitions/1", 40402),
         ("{topic}/partitions/-1", 40402),
         ("{topic}/partitions/x/offsets", 40402),
         ("{topic}/partitions/99999999999999999999/offsets", 40402),
+        ("{topic}/partitions/" + "9" * 5000, 40402),
     ],
 )
 def test_what_is_not_there_is_not_found(url: str, topic: str, path: str, expected: int) -> None:

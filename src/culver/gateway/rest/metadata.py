@@ -8,6 +8,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from culver.core.names import MAX_NAME_LENGTH
 from culver.errors import KafkaError
 from culver.gateway.cluster.topics import ConfigResource, ResourceKind, describe_configs
 from culver.gateway.cluster.view import PartitionView, TopicPartition, TopicView, view_of
@@ -21,6 +22,7 @@ _EARLIEST = -2
 _LATEST = -1
 # Older versions create a topic that is asked for.
 _NO_CREATION_SINCE_VERSION = 4
+_PARTITION_DIGITS_MAX = 10
 
 
 class ReplicaAnswer(msgspec.Struct):
@@ -105,6 +107,9 @@ async def brokers(request: Request) -> Response:
 async def _topic(request: Request) -> TopicView:
     """The topic as it is now: one that was created a moment ago is there."""
     name = request.path_params["topic"]
+    if len(name) > MAX_NAME_LENGTH:
+        # A broker closes the connection over one that is long enough, which is everybody's.
+        raise HttpError(Problem.TOPIC_NOT_FOUND, f"there is no topic {name[:MAX_NAME_LENGTH]}...")
     question = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
     answer = await services_of(request).cluster.ask(
         question, MetadataResponse, least_version=_NO_CREATION_SINCE_VERSION
@@ -118,8 +123,9 @@ async def _topic(request: Request) -> TopicView:
 async def _place(request: Request) -> tuple[TopicPartition, PartitionView]:
     found = await _topic(request)
     text = request.path_params["partition"]
-    if not (text.isascii() and text.isdigit()) or int(text) >= len(found.partitions):
-        raise HttpError(Problem.PARTITION_NOT_FOUND, f"topic {found.name} has no partition {text}")
+    is_number = text.isascii() and text.isdigit() and len(text) <= _PARTITION_DIGITS_MAX
+    if not is_number or int(text) >= len(found.partitions):
+        raise HttpError(Problem.PARTITION_NOT_FOUND, f"topic {found.name} has no partition {text[:100]}")
     return TopicPartition(found.name, int(text)), found.partitions[int(text)]
 
 
