@@ -90,6 +90,9 @@ def test_values_that_look_like_json_and_are_not_are_passed_over(
     assert found["value"]["json"] == {"a": 1}
     assert len(get(url, f"/api/topics/{topic}/records?filter=-.a=1")["records"]) == len(values) - 1
     assert len(get(url, f"/api/topics/{topic}/records")["records"]) == len(values)
+    for form, extra in (("ndjson", 0), ("csv", 1)):
+        exported = call("GET", f"{url}/api/topics/{topic}/export?format={form}")
+        assert exported.body.count(b"\n") == len(values) + extra
 
 
 def test_readers_who_vanish_make_room_for_others(url: str, topic: str) -> None:
