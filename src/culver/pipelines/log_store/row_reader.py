@@ -24,8 +24,12 @@ class RowReader:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
         if self._file is not None:
             self._file.close()
+            self._file = None
 
     def groups_between(self, since: int, until: int) -> range:
         """The row groups that may hold rows of this time; they are in order of time."""

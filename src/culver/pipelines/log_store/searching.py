@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import NamedTuple, TypeVar
@@ -24,6 +25,7 @@ from culver.pipelines.log_store.where import FIELDS, Condition, columns_of, may_
 from culver.pipelines.parsing.events import EVENT_SCHEMA
 
 _THREADS_MAX = 8
+_LEFT_OPEN_MAX = 64
 _ALL_GROUPS = -1
 _Found = TypeVar("_Found")
 START_OF_TIME_US, END_OF_TIME_US = -(2**63), 2**63 - 1
@@ -105,6 +107,8 @@ class _Attempt:
         self._damaged = damaged
         self._newest = _Newest(search.limit)
         self._result = SearchResult(EVENT_SCHEMA.empty_table(), files=len(state.files), rows=state.rows)
+        # Of files with hits: to read a footer again would take as long as the rows.
+        self._left_open: dict[str, RowReader] = {}
         self.newly_damaged: dict[_Group, DamagedFile] = {}
 
     def run(self) -> SearchResult:
@@ -113,9 +117,13 @@ class _Attempt:
         candidates = [entry for entry in candidates if _Group(entry.path, _ALL_GROUPS) not in self._damaged]
         candidates.sort(key=lambda entry: entry.ts_max, reverse=True)
         threads = max(1, min(_THREADS_MAX, os.cpu_count() or 1, len(candidates)))
-        with ThreadPoolExecutor(threads, thread_name_prefix="culver-search") as pool:
-            hits = self._find(pool, threads, candidates)
-            tables = self._fetch(pool, heapq.nlargest(self._search.limit, hits))
+        try:
+            with ThreadPoolExecutor(threads, thread_name_prefix="culver-search") as pool:
+                hits = self._find(pool, threads, candidates)
+                tables = self._fetch(pool, heapq.nlargest(self._search.limit, hits))
+        finally:
+            for reader in self._left_open.values():
+                reader.close()
         if tables:
             events = pa.concat_tables(tables)
             self._result.events = events.take(pc.sort_indices(events, sort_keys=[("ts", "descending")]))
@@ -163,29 +171,37 @@ class _Attempt:
 
     def _hits_of(self, entry: FileEntry) -> list[_Hit]:
         """The rows of one file that match, the last ones first, as far as they may be among the newest."""
+        with ExitStack() as at_the_end:
+            reader = at_the_end.enter_context(RowReader(self._root, entry))
+            found = self._hits_in(reader, entry)
+            if found and len(self._left_open) < _LEFT_OPEN_MAX:
+                at_the_end.pop_all()
+                self._left_open[entry.path] = reader
+        return found
+
+    def _hits_in(self, reader: RowReader, entry: FileEntry) -> list[_Hit]:
         search, newest = self._search, self._newest
         found: list[_Hit] = []
-        with RowReader(self._root, entry) as reader:
-            groups = reader.groups_between(search.since, search.until)
-            for group, rows in matching_rows(self._root, entry, search, groups):
-                search.go_on()
-                if newest.is_too_old(reader.ts_max(group)) or len(found) >= search.limit:
-                    break
-                if _Group(entry.path, group) in self._damaged:
-                    continue
-                try:
-                    hits = _kept(entry.path, group, rows, reader.read(group, short_columns(search)), search)
-                except DamagedFile as problem:
-                    self.newly_damaged[_Group(entry.path, group)] = problem
-                    continue
-                found += hits
-                newest.add([hit.ts for hit in hits])
+        groups = reader.groups_between(search.since, search.until)
+        for group, rows in matching_rows(self._root, entry, search, groups):
+            search.go_on()
+            if newest.is_too_old(reader.ts_max(group)) or len(found) >= search.limit:
+                break
+            if _Group(entry.path, group) in self._damaged:
+                continue
+            try:
+                hits = _kept(entry.path, group, rows, reader.read(group, short_columns(search)), search)
+            except DamagedFile as problem:
+                self.newly_damaged[_Group(entry.path, group)] = problem
+                continue
+            found += hits
+            newest.add([hit.ts for hit in hits])
         return found
 
     def _rows_of(self, entry: FileEntry, hits: list[_Hit]) -> list[pa.Table]:
         """Rows of one file, by row group."""
         tables = []
-        with RowReader(self._root, entry) as reader:
+        with self._left_open.pop(entry.path, None) or RowReader(self._root, entry) as reader:
             for group in sorted({hit.group for hit in hits}):
                 self._search.go_on()
                 try:
