@@ -15,6 +15,7 @@ from culver.cli.failure import EXIT_CODE_MEANINGS, ExitCode, Failure
 from culver.cli.main import COMMANDS, cli, run
 from culver.cli.output import duration
 from culver.cli.session import Session
+from culver.config.sources import NO_SETTINGS
 
 DOCS = Path(__file__).parents[2] / "docs" / "cli.md"
 
@@ -30,6 +31,23 @@ def commands(group: click.Group, path: tuple[str, ...] = ()) -> list[tuple[str, 
         if isinstance(command, click.Group):
             found += commands(command, (*path, name))
     return found
+
+
+def command_at(path: tuple[str, ...]) -> click.Command:
+    command: click.Command = cli
+    for name in path:
+        assert isinstance(command, click.Group)
+        found = command.get_command(click.Context(command), name)
+        assert found is not None
+        command = found
+    return command
+
+
+@pytest.mark.parametrize("path", commands(cli), ids=" ".join)
+def test_variables_that_options_are_read_from_are_no_settings(path: tuple[str, ...]) -> None:
+    """Otherwise a broker would refuse to start where one of them is set."""
+    named = [option.envvar for option in command_at(path).params if option.envvar]
+    assert {name for name in named if isinstance(name, str)} <= NO_SETTINGS
 
 
 def test_serve_loads_neither_the_kafka_client_nor_rich() -> None:

@@ -24,6 +24,7 @@ NO_SETTINGS = frozenset(
         "CULVER_BOOTSTRAP",
         "CULVER_CONFIG",
         "CULVER_DEBUG",
+        "CULVER_HTTP_URL",
         "CULVER_LOG_STORE",
         "CULVER_TEST_BOOTSTRAP",
     }
