@@ -45,8 +45,8 @@ chaos: setup ## Real brokers and ZooKeeper under faults: SECONDS=300 SEED=7 STOR
 	$(BIN)/python -m culver.testing.chaos $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) \
 		$(if $(STORE),--store $(STORE)) $(ARGS)
 
-interop: setup ## Real Kafka, its Java tools, kcat: says what it skips and why
-	$(BIN)/python -m pytest -m interop
+interop: setup ## Real Kafka, its Java tools, kcat, Chromium: says what it skips and why; screenshots in .artifacts
+	CULVER_ARTIFACTS="$${CULVER_ARTIFACTS:-$(CURDIR)/.artifacts}" $(BIN)/python -m pytest -m interop
 
 bench: setup ## Culver and Apache Kafka on the same machine, one table
 	$(BIN)/python -m bench $(ARGS)
@@ -59,4 +59,4 @@ docs: setup ## Write the pages that are made from the code
 	cd tests/interop && PYTHONPATH=../..:.. ../../$(BIN)/python -m differential.document
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) .artifacts build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
