@@ -11,8 +11,8 @@ from culver.broker.peer_link import PeerLink
 from culver.errors import ErrorCode, MalformedRequest
 from culver.logging import get_logger
 from culver.protocol.apis import APIS, BROKER_HELLO_KEY, PRIVATE_APIS
+from culver.protocol.framing import after_response_header
 from culver.protocol.messages.broker_hello import BrokerHelloRequest, BrokerHelloResponse
-from culver.protocol.primitives import skip_tagged_fields
 from culver.protocol.schema import Message, decoder, encoder
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ _ANSWER_SLACK_BYTES = 1 << 20
 class Call:
     """How requests of one API in one version are written, and their answers read."""
 
-    __slots__ = ("_answer_has_tags", "_decode", "_encode", "_has_tags", "_key", "_version")
+    __slots__ = ("_answer_header_version", "_decode", "_encode", "_has_tags", "_key", "_version")
 
     def __init__(self, key: int, version: int) -> None:
         api = APIS.get(key) or PRIVATE_APIS[key]
@@ -48,7 +48,7 @@ class Call:
         self._encode = encoder(api.request, version)
         self._decode = decoder(api.response, version)
         self._has_tags = api.request_header_version(version) >= 2
-        self._answer_has_tags = api.response_header_version(version) >= 1
+        self._answer_header_version = api.response_header_version(version)
 
     def frame(self, correlation_id: int, client_id: bytes, request: Message) -> list[Any]:
         """The request's buffers, with its size and header in front."""
@@ -60,14 +60,7 @@ class Call:
 
     def read(self, frame: memoryview) -> Any:
         """The answer in a frame, behind its correlation id. MalformedRequest when it cannot be read."""
-        position = _CORRELATION_ID.size
-        if self._answer_has_tags:
-            if position >= len(frame):
-                raise MalformedRequest("an answer without a header")
-            count = frame[position]
-            position += 1
-            if count:
-                position = skip_tagged_fields(frame, position, count)
+        position = after_response_header(frame, _CORRELATION_ID.size, self._answer_header_version)
         return self._decode(frame, position)[0]
 
 

@@ -7,7 +7,6 @@ followers that fall behind or catch up ──> the ISR, by compare-and-set on th
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from culver.broker.isr_changes import IsrChanges
@@ -386,9 +385,3 @@ class Replication:
             if isr is not None:
                 self.isr_changes.propose(partition, isr)
         self._timer = node.scheduler.call_later(max(lag_max_ms / 4, 10), self._look_for_laggards)
-
-    def each_led(self, visit: Callable[[Partition], object]) -> None:
-        """Visit the partitions that this broker leads."""
-        for partition in list(self._node.partitions):
-            if partition.leading:
-                visit(partition)

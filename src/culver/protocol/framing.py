@@ -90,3 +90,13 @@ def frame_response(correlation_id: int, header_version: int, body: list[Buffer])
     else:
         body.append(prefix)
     return body
+
+
+def after_response_header(frame: Buffer, position: int, header_version: int) -> int:
+    """Where an answer's body begins, given where its correlation id ends. MalformedRequest when there is none."""
+    if header_version == 0:
+        return position
+    if position >= len(frame):
+        raise MalformedRequest("an answer without a header")
+    count = frame[position]
+    return skip_tagged_fields(frame, position + 1, count) if count else position + 1

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from culver.errors import ErrorCode, KafkaError
+from culver.protocol.aborted_transactions import HiddenBatches
 from culver.protocol.compression import Buffer
-from culver.protocol.control_records import decode_end_marker
 from culver.protocol.records import (
     BATCH_OVERHEAD_BYTES,
     LOG_OVERHEAD_BYTES,
@@ -59,22 +59,13 @@ def visible_batches(
     Control batches are none of the reader's business, nor are batches of the `aborted` transactions, which the
     broker names when asked for committed records only. Raises KafkaError(CORRUPT_MESSAGE).
     """
-    pending = sorted(aborted, key=lambda transaction: transaction.first_offset, reverse=True)
-    aborting: set[int] = set()
+    hidden = HiddenBatches(aborted)
     for position, header in _whole_batches(raw):
         if header.base_offset >= end_offset:
             return
-        while pending and pending[-1].first_offset <= header.last_offset:
-            aborting.add(pending.pop().producer_id)
-        if header.is_control:
-            if header.producer_id in aborting:
-                marker = decode_end_marker(raw[position : position + header.size_bytes])
-                if marker is not None and not marker.committed:
-                    aborting.discard(header.producer_id)
+        if hidden.hides(raw, position, header):
             continue
         if header.last_offset < start_offset or not header.record_count:
-            continue
-        if header.is_transactional and header.producer_id in aborting:
             continue
         if not verify_crc(raw, header, position):
             raise KafkaError(

@@ -15,8 +15,8 @@ from typing import Any, TypeVar, cast
 
 from culver.errors import ErrorCode, KafkaError, MalformedRequest
 from culver.protocol.apis import APIS, PRIVATE_APIS, Api
+from culver.protocol.framing import after_response_header
 from culver.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from culver.protocol.primitives import skip_tagged_fields
 from culver.protocol.schema import Message, decoder, encoder
 from culver.wire_client import Unreachable
 
@@ -275,15 +275,7 @@ def decode_answer(response: type[R], body: memoryview, version: int) -> R:
 
 def _body(frame: memoryview, key: int, version: int) -> memoryview:
     """What is behind the header of an answer."""
-    position = _SIZE.size
-    if _api(key).response_header_version(version) >= 1:
-        if position >= len(frame):
-            raise MalformedRequest("an answer without a header")
-        count = frame[position]
-        position += 1
-        if count:
-            position = skip_tagged_fields(frame, position, count)
-    return frame[position:]
+    return frame[after_response_header(frame, _SIZE.size, _api(key).response_header_version(version)) :]
 
 
 def _api(key: int) -> Api:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from culver.errors import KafkaError
-from culver.gateway.cluster.cluster import Cluster, OffsetAt
+from culver.gateway.cluster.cluster import Cluster
 from culver.gateway.cluster.view import TopicPartition, TopicView
 from culver.gateway.console.browsing import Bounds
 from culver.gateway.console.places import bounds_of
@@ -178,8 +178,3 @@ def bytes_of(places: Iterable[TopicPartition], disks: Iterable[Disk | Exception]
         max((replicas[place] for replicas in known if place in replicas), default=None) for place in places
     ]
     return None if None in sizes or not sizes else sum(size for size in sizes if size is not None)
-
-
-def end_of(at: OffsetAt | KafkaError | None) -> int | None:
-    """The offset of a lookup that succeeded."""
-    return at.offset if isinstance(at, OffsetAt) and at.offset >= 0 else None

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from culver.errors import ErrorCode, KafkaError
 from culver.gateway.cluster.view import TopicPartition
 from culver.gateway.reading.record import Record
-from culver.protocol.control_records import decode_end_marker
+from culver.protocol.aborted_transactions import HiddenBatches
 from culver.protocol.messages.fetch import AbortedTransaction
 from culver.protocol.record_codec import Headers
 from culver.protocol.records import decode_records, iterate_whole_batches, verify_crc
@@ -29,23 +29,16 @@ def visible_records(
     damaged or too large.
     """
     topic, partition = place
-    pending = sorted(aborted, key=lambda transaction: transaction.first_offset, reverse=True)
-    aborting: set[int] = set()
+    hidden = HiddenBatches(aborted)
     records: list[Record] = []
     next_offset = offset
     decoded_bytes = 0
     for position, header in iterate_whole_batches(fetched):
-        last_offset = header.last_offset
-        while pending and pending[-1].first_offset <= last_offset:
-            aborting.add(pending.pop().producer_id)
-        if header.is_control and header.producer_id in aborting:
-            marker = decode_end_marker(fetched[position : position + header.size_bytes])
-            if marker is not None and not marker.committed:
-                aborting.remove(header.producer_id)
-        if last_offset < next_offset:
+        is_hidden = hidden.hides(fetched, position, header)
+        if header.last_offset < next_offset:
             continue
-        next_offset = last_offset + 1
-        if header.is_control or (header.is_transactional and header.producer_id in aborting):
+        next_offset = header.last_offset + 1
+        if is_hidden:
             continue
         if not verify_crc(fetched, header, position):
             raise KafkaError(
